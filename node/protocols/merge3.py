@@ -15,6 +15,7 @@ no creator is heard of. A pause for a view that never comes ends by itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Final
 
 from stormcast.node.core import wire
@@ -38,6 +39,8 @@ REPEAT: Final = 0.5
 
 CHECK_JITTER: Final = 0.2
 """Largest share of the check interval that is added to it at random."""
+SETTLED_SHARE: Final = 0.25
+"""Least share of the check interval between a view and the next check."""
 ANSWERS_SHARE: Final = 0.1
 """Share of the check interval in which members answer that may be gone: nobody heard of them."""
 LATE_SHARE: Final = 0.9
@@ -119,6 +122,10 @@ class Merge3(Layer):
         """Of members that were asked, and want to be given back what they sent."""
         self._proof: Proof | None = None
         """Made when a stranger asks: most members are never asked by one."""
+        self._info_at = inf
+        self._check_at = inf
+        """When the next INFO and the next check are due. They stay due across views: where views come
+        often, as of a member that restarts again and again, groups would never merge."""
         self._check_number = 0
         self._info_number = 0
         self._tries = 0
@@ -163,6 +170,7 @@ class Merge3(Layer):
 
     def stop(self, now: float) -> None:
         self._pause()
+        self._forget()
         self.cancel("resume")
 
     def bounds(self) -> dict[str, float]:
@@ -178,18 +186,34 @@ class Merge3(Layer):
     def _pause(self) -> None:
         for what in ("info", "check", "ask", "answers"):
             self.cancel(what)
-        self._forget()
+        self._forget_answers()
 
     def _restart(self, now: float) -> None:
         self._pause()
         self.cancel("resume")
-        self.wake_at("info", now + self._info_delay())
-        self.wake_at("check", now + self._check_delay())
+        self._forget_members()
+        self._info_at = max(now, min(self._info_at, now + self._info_delay()))
+        # Members that get the view a little later than others are no disagreement.
+        soonest = now + self.config.check_every * SETTLED_SHARE
+        self._check_at = max(soonest, min(self._check_at, now + self._check_delay()))
+        self.wake_at("info", self._info_at)
+        self.wake_at("check", self._check_at)
+
+    def _forget_members(self) -> None:
+        """Forget what members of the view said before it."""
+        view = self.role.view
+        for member in view.members if view is not None else ():
+            self._heard.pop(member, None)
+            self._numbers.pop(member, None)
+            self._strangers.pop(member, None)
 
     def _forget(self) -> None:
         self._heard = {}
         self._numbers = {}
         self._strangers = {}
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
         self._asked = {}
         self._living = set()
         self._answers = {}
@@ -206,7 +230,8 @@ class Merge3(Layer):
         return self.config.check_every * self.dice.uniform(1.0, 1.0 + CHECK_JITTER)
 
     def _tell(self, now: float) -> None:
-        self.wake_at("info", now + self._info_delay())
+        self._info_at = now + self._info_delay()
+        self.wake_at("info", self._info_at)
         role = self.role
         if role.view is None or role.is_leaving:
             return
@@ -250,7 +275,8 @@ class Merge3(Layer):
     # -- Checking -----------------------------------------------------------------------------
 
     def _check(self, now: float) -> None:
-        self.wake_at("check", now + self._check_delay())
+        self._check_at = now + self._check_delay()
+        self.wake_at("check", self._check_at)
         role, heard = self.role, self._heard
         self._forget()
         if role.view is None or role.is_leaving:

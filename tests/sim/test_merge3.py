@@ -216,6 +216,17 @@ def test_a_view_under_way_pauses_the_search_and_the_view_resumes_it() -> None:
     assert world.sent(wire.INFO, "A")
 
 
+def test_views_that_come_often_do_not_put_a_check_off_for_ever() -> None:
+    """A member that restarts again and again must not keep groups apart."""
+    world = group("ABCD")
+    world.install(view(1, "AB"))
+    world.install(view(1, "CD"))
+    for number in range(2, 12):
+        world.advance(1.0)
+        world.install(view(number, "AB"))
+    assert set(said(world, "A").values()) > {"C:1{C,D}"}
+
+
 def test_a_pause_for_a_view_that_never_comes_ends() -> None:
     world = group("AB")
     world.install(view(1, "A"))

@@ -32,7 +32,7 @@ class Member(Parts):
             self.state, self.outgoing, self.announcing, self.retention, self.windows, self.early
         )
         self.switching = Switching(
-            self.state, self.asking, self.baselines, self.announcing, self.early
+            self.state, self.asking, self.baselines, self.announcing, self.early, self.reports
         )
 
     def _take(self, head: Head, _body: bytes, _now: float) -> None:

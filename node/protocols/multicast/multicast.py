@@ -76,7 +76,7 @@ class Multicast:
         self._early = early = Early(state, self._take)
         self._incoming = Incoming(state, windows, asking, baselines, reports, early)
         self._views = Views(state, outgoing, announcing, self.retention, windows, early)
-        self._switching = Switching(state, asking, baselines, announcing, early)
+        self._switching = Switching(state, asking, baselines, announcing, early, reports)
         self._looks: dict[str, Callable[[Inbound, float], None]] = {
             LOOK: asking.look,
             SYNC: baselines.look,

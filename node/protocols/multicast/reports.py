@@ -31,6 +31,9 @@ class Reports(Protocol):
     def soon(self, entry: Inbound) -> None:
         """Report at the end of this turn: once for all that arrives in it."""
 
+    def repace(self, entry: Inbound, now: float) -> None:
+        """Have an ack that waits leave by the interval that holds now."""
+
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for."""
 
@@ -58,6 +61,9 @@ class Silence:
 
     def soon(self, entry: Inbound) -> None:
         """Say nothing."""
+
+    def repace(self, entry: Inbound, now: float) -> None:
+        """No ack waits."""
 
     def finish_turn(self, now: float) -> None:
         """Nothing is ever wanted."""
@@ -117,6 +123,12 @@ class Acks:
             self.soon(entry)
         else:
             self._timers.set((ACK, entry.peer), due)
+
+    def repace(self, entry: Inbound, now: float) -> None:
+        """Have an ack that waits leave by the interval that holds now."""
+        if self._timers.due((ACK, entry.peer)) < inf:
+            self._timers.cancel((ACK, entry.peer))
+            self._later(entry, now)
 
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for, unless they are frozen."""

@@ -7,6 +7,7 @@ from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.baselines import Baselines
 from stormcast.node.protocols.multicast.config import MulticastConfig
 from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.reports import Reports
 from stormcast.node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC, Streams
 
 
@@ -20,12 +21,14 @@ class Switching:
         baselines: Baselines,
         announcing: Announcing,
         early: Early,
+        reports: Reports,
     ) -> None:
         self._state = state
         self._asking = asking
         self._baselines = baselines
         self._announcing = announcing
         self._early = early
+        self._reports = reports
 
     def adopt(self, config: MulticastConfig, now: float) -> None:
         """Adopt settings with another interval."""
@@ -54,6 +57,7 @@ class Switching:
             timers.cancel((LOOK, entry.peer))
             timers.cancel((ALARM, entry.peer))
             entry.gap_at = -1
+            self._reports.repace(entry, now)
             if not entry.is_synced and not state.config.retransmits:
                 timers.set_earlier((SYNC, entry.peer), now + state.config.join_sync_interval)
             if entry.window.has_gap():
