@@ -124,8 +124,8 @@ class Merge3(Layer):
         """Made when a stranger asks: most members are never asked by one."""
         self._info_at = inf
         self._check_at = inf
-        """When the next INFO and the next check are due. They stay due across views: where views come
-        often, as of a member that restarts again and again, groups would never merge."""
+        """When the next INFO and the next check are due. They stay due across views: where views
+        come often, as of a member that restarts again and again, groups would never merge."""
         self._check_number = 0
         self._info_number = 0
         self._tries = 0
