@@ -37,7 +37,7 @@ Change = Callable[[int, dict[str, bytes]], Mapping[str, bytes]]
 
 def storm_of(stack: str, **more: object) -> Storm:
     cluster = Cluster(members=MEMBERS, stack=stack, timing="fast")
-    return Storm(cluster=cluster, sizes=SMALL, window=30.0, **more)  # type: ignore[arg-type]
+    return Storm(cluster=cluster, sizes=SMALL, **{"window": 30.0, **more})  # type: ignore[arg-type]
 
 
 class Tampered(Soak):
@@ -338,3 +338,15 @@ def test_a_storm_keeps_to_its_budget() -> None:
         for before, after in pairwise(away):
             assert after.at >= before.at + (before.duration or 0.0) + 10.0 - 0.01
     assert drawn == set(KINDS)
+
+
+def test_incarnations_that_are_gone_for_long_are_forgotten() -> None:
+    """A soak lasts for days, and members restart all the time."""
+    soak = Soak(storm_of("udp", kinds=("restart",), window=20.0), 3, SimBackend(), Path())
+    soak.open()
+    labels: set[str] = set()
+    for window in islice(soak.windows(), 20):
+        assert window.judgement.verdict is Verdict.HOLDS
+        labels |= {label for label in window.run.traces if label != RIG}
+    hosts = soak._backend._world.engine.hosts  # type: ignore[attr-defined]
+    assert len(hosts) < len(labels) - 5

@@ -165,8 +165,8 @@ class Engine:
     def _arrive_now(self, dests: Sequence[int], frame: bytes, time: float) -> None:
         hosts = self.hosts
         for dest in dests:
-            host = hosts[dest]
-            if not host.is_alive:
+            host = hosts.get(dest)
+            if host is None or not host.is_alive:
                 continue
             if host.is_paused or host.is_clogged:
                 if len(host.held) < host.held_limit:

@@ -40,6 +40,8 @@ WALL_NS: Final = 1_600_000_000_000_000_000
 """The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""
 SEAL_AT: Final = 256
 """Events in a block of a trace. A simulated crash loses no events, so a block may span turns."""
+UNDER_WAY: Final = 300.0
+"""Seconds for which something may be under way to a host."""
 UNBOUNDED: Final = 1 << 60
 
 
@@ -76,6 +78,8 @@ class World:
         self._make_multicast = make_multicast
         self._last_frame = LastFrame()
         self._people: dict[int, SimMember] = {}
+        self._gone_since: dict[int, float] = {}
+        """By short id, when it was first noticed that an incarnation was gone."""
         """Every incarnation so far, by short id."""
         self._leaving: set[int] = set()
         self._incarnations: dict[str, int] = {}
@@ -260,6 +264,17 @@ class World:
             blocks.clear()
         self._trace_bytes = 0
         self.mismatches.clear()
+        self._forget_hosts()
+
+    def _forget_hosts(self) -> None:
+        """Forget the hosts of incarnations that have been gone for so long that nothing is under
+        way to them any more. The last one of each member stays: it may be asked for its state."""
+        hosts, now = self.engine.hosts, self.engine.now
+        for short in [short for short, host in hosts.items() if not host.is_alive]:
+            since = self._gone_since.setdefault(short, now)
+            is_last = self.members[hosts[short].name] is self._people[short]
+            if now - since >= UNDER_WAY and not is_last:
+                del hosts[short], self._people[short], self._gone_since[short]
 
     def _living(self) -> list[Host]:
         return [host for host in self.engine.hosts.values() if host.is_alive]
@@ -279,7 +294,9 @@ class World:
     def _lose_connection(self, source: int, dest: int) -> None:
         """Tell both ends that the source's kernel gave their connection up: the peer as soon as the
         news can pass."""
-        here, there = self.engine.hosts[source], self.engine.hosts[dest]
+        here, there = self.engine.hosts.get(source), self.engine.hosts.get(dest)
+        if here is None or there is None:
+            return
         self._tell_connection_lost(here, dest)
         told = partial(self._tell_connection_lost, there, source)
         self._notices.send(here.name, there.name, told)
