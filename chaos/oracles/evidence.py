@@ -42,9 +42,9 @@ from stormcast.node.trace import (
 _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABANDONED})
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
+_OF_CONNECTIONS: Final = frozenset({CONN, SYNC})
 REPEATER: Final = "DUPLICATE"
 """The test protocol that passes on copies."""
-_OF_CONNECTIONS: Final = frozenset({CONN, SYNC})
 
 
 class Evidence:

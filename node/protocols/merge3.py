@@ -45,9 +45,7 @@ ANSWERS_SHARE: Final = 0.1
 """Share of the check interval in which members answer that may be gone: nobody heard of them."""
 LATE_SHARE: Final = 0.9
 """The same for members that were heard in the interval before: they live, and may be far away."""
-
-
-_FEWEST: Final = 2
+FEWEST: Final = 2
 """Members that have to be asked, at least: one of each of two groups."""
 
 
@@ -84,9 +82,9 @@ class Merge3Config:
             f"merge3.max_interval, {self.max_interval:g} (0: 1.6 times that)",
         )
         require(
-            self.max_participants == 0 or self.max_participants >= _FEWEST,
+            self.max_participants == 0 or self.max_participants >= FEWEST,
             f"merge3.max_participants is {self.max_participants}: "
-            f"a merge takes {_FEWEST} (0: no limit)",
+            f"a merge takes {FEWEST} (0: no limit)",
         )
 
     @property

@@ -78,9 +78,9 @@ class World:
         self._make_multicast = make_multicast
         self._last_frame = LastFrame()
         self._people: dict[int, SimMember] = {}
+        """Every incarnation that is not forgotten, by short id."""
         self._gone_since: dict[int, float] = {}
         """By short id, when it was first noticed that an incarnation was gone."""
-        """Every incarnation so far, by short id."""
         self._leaving: set[int] = set()
         self._incarnations: dict[str, int] = {}
         self._blocks: dict[str, list[bytes]] = {}
