@@ -2,8 +2,8 @@
 
 A group mutant replaces methods of the product's classes for as long as a run lasts. What it breaks
 may need a rare moment, so each names the stacks that have the code and, mostly, the kinds of fault
-that lead to the moment: seeds of those cells alone are tried. Some name plots besides, which bring
-the settings that the moment takes.
+that lead to the moment: seeds of those cells alone are tried. Some name plots or extras
+besides, which bring the settings that the moment takes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from stormcast.chaos.campaigns.generate import cell_of, generate, is_group
+from stormcast.chaos.campaigns.generate.extras import EXTRAS
 from stormcast.chaos.campaigns.generate.groups import STACKS
 from stormcast.node.core import wire
 from stormcast.node.core.ack_table import AckTable
@@ -80,6 +81,8 @@ class GroupMutant:
     """Leading faults of the seeds that are tried; empty: all."""
     plots: tuple[str, ...]
     """Plots of the seeds that are tried; empty: all."""
+    extras: tuple[str, ...]
+    """Extras of the seeds that are tried; empty: all."""
     breaks: tuple[str, ...]
     """Guarantees of which at least one must be found broken."""
     bug: Callable[[Patches], None]
@@ -101,7 +104,9 @@ class GroupMutant:
         stack, kind = cell_of(seed)
         if stack not in self.stacks or (self.kinds and kind not in self.kinds):
             return False
-        return not self.plots or plot_of(seed) in self.plots
+        if self.plots and plot_of(seed) not in self.plots:
+            return False
+        return not self.extras or not extras_of(seed).isdisjoint(self.extras)
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -116,6 +121,12 @@ def plot_of(seed: int) -> str:
     return found[1] if found else ""
 
 
+def extras_of(seed: int) -> set[str]:
+    """The names of the extras in the scenario of a seed."""
+    about = generate(seed).about
+    return {extra.name for extra in EXTRAS if f", with {extra.name}" in about}
+
+
 GROUP_MUTANTS: Final[dict[str, GroupMutant]] = {}
 Bug = TypeVar("Bug", bound=Callable[[Patches], None])
 
@@ -126,6 +137,7 @@ def mutant(
     stacks: tuple[str, ...] = STACKS,
     kinds: tuple[str, ...] = (),
     plots: tuple[str, ...] = (),
+    extras: tuple[str, ...] = (),
     story: str = "",
 ) -> Callable[[Bug], Bug]:
     """Register a bug under the name of its function, described by its docstring."""
@@ -139,6 +151,7 @@ def mutant(
             stacks=stacks,
             kinds=kinds,
             plots=plots,
+            extras=extras,
             breaks=breaks,
             bug=bug,
             story=story,

@@ -53,7 +53,15 @@ def test_a_bug_ends_with_its_run() -> None:
         patches.put(Part, "says", lambda _self: "broken")
 
     mutant = GroupMutant(
-        name="x", about="x", source="x", stacks=(), kinds=(), plots=(), breaks=(), bug=bug
+        name="x",
+        about="x",
+        source="x",
+        stacks=(),
+        kinds=(),
+        plots=(),
+        extras=(),
+        breaks=(),
+        bug=bug,
     )
     with mutant.alive():
         assert Part().says() == "broken"

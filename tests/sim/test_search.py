@@ -22,6 +22,7 @@ from stormcast.chaos.campaigns.generate import (
     least_of,
     unicast,
 )
+from stormcast.chaos.campaigns.generate.extras import EXTRAS
 from stormcast.chaos.campaigns.generate.unicast import (
     LASTING,
     MIN_BITES,
@@ -121,17 +122,31 @@ def test_a_generated_scenario_can_be_kept_as_a_file() -> None:
         assert parse_scenario(dump(scenario)) == scenario
 
 
-def test_keys_are_drawn_by_dice_of_their_own() -> None:
-    """What else is drawn is what it is without them."""
+def test_extras_are_drawn_by_dice_of_their_own() -> None:
+    """What else a seed draws stays as it is, and each extra comes as often as it says."""
+    fitting: Counter[str] = Counter()
+    drawn: Counter[str] = Counter()
+    for seed in range(3_000):
+        plain = (groups.generate if is_group(seed) else unicast.generate)(seed, 0, *cell_of(seed))
+        scenario = generate(seed)
+        names = [extra.name for extra in EXTRAS if f", with {extra.name}" in scenario.about]
+        fitting.update(extra.name for extra in EXTRAS if extra.fits(plain))
+        drawn.update(names)
+        if not names:
+            assert scenario == plain
+        kept = [step for step in scenario.timeline if step in plain.timeline]
+        assert tuple(kept) == plain.timeline
+        assert scenario.workload == plain.workload
+    for extra in EXTRAS:
+        share = drawn[extra.name] / fitting[extra.name]
+        assert 0.5 * extra.share < share < 1.5 * extra.share, extra.name
+
+
+def test_keys_come_with_all_steps_of_a_change_or_none() -> None:
     drawn: Counter[str] = Counter()
     for seed in ALL_SEEDS:
         scenario = generate(seed)
-        draw = groups.generate if is_group(seed) else unicast.generate
-        plain = draw(seed, 0, *cell_of(seed))
         steps = [step for step in scenario.timeline if isinstance(step.action, faults.ChangeKeys)]
-        others = tuple(step for step in scenario.timeline if step not in steps)
-        cluster = replace(scenario.cluster, sealed=False)
-        assert replace(scenario, cluster=cluster, timeline=others) == plain
         assert [step.action.step for step in steps] in ([], list(faults.KEY_STEPS))
         assert scenario.cluster.sealed or not steps
         drawn["sealed"] += scenario.cluster.sealed

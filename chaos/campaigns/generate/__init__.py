@@ -11,8 +11,8 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from stormcast.chaos.campaigns.generate import groups, unicast
+from stormcast.chaos.campaigns.generate.extras import with_extras
 from stormcast.chaos.campaigns.generate.groups import STACKS
-from stormcast.chaos.campaigns.generate.keys import with_keys
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.language.scenario import Scenario
 
@@ -56,7 +56,7 @@ def cell_of(seed: int) -> Cell:
 def generate(seed: int, attempt: int = 0) -> Scenario:
     """Draw the scenario of a seed; another `attempt` draws another one for the same cell."""
     draw = groups.generate if is_group(seed) else unicast.generate
-    return with_keys(draw(seed, attempt, *cell_of(seed)), seed, attempt)
+    return with_extras(draw(seed, attempt, *cell_of(seed)), seed, attempt)
 
 
 def least_of(seed: int) -> Least:

@@ -1,7 +1,4 @@
-"""Keys of drawn scenarios: some members have one, and some of these change it while they send.
-
-The dice are their own, so that the rest of a scenario is drawn as it is without keys.
-"""
+"""Members have a key, and some of these groups change it while they send."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.extras.changes import with_steps
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.timeline import Step
 
-SEALED_SHARE: Final = 0.15
 CHANGE_SHARE: Final = 0.5
-"""The shares of scenarios whose members have a key, and of these that change it."""
+"""The share of scenarios with keys that change them."""
 LATEST: Final = 3.0
 """Seconds until a change begins, at the latest; it ends while there is traffic."""
 LEAST_APART: Final = 1.2
@@ -23,15 +20,10 @@ MOST_APART: Final = 2.4
 """Seconds between two steps of a change. Members follow a step within a second."""
 
 
-def with_keys(scenario: Scenario, seed: int, attempt: int) -> Scenario:
-    """Return a scenario, or one like it whose members have a key."""
-    random = Random(f"stormcast/keys/{seed}/{attempt}")
-    if random.random() >= SEALED_SHARE:
-        return scenario
-    timeline = scenario.timeline
-    if random.random() < CHANGE_SHARE:
-        timeline = tuple(sorted([*timeline, *_change(random)], key=lambda step: step.at))
-    return replace(scenario, cluster=replace(scenario.cluster, sealed=True), timeline=timeline)
+def keys(scenario: Scenario, random: Random) -> Scenario:
+    """Return a scenario like it whose members have a key."""
+    scenario = replace(scenario, cluster=replace(scenario.cluster, sealed=True))
+    return with_steps(scenario, *_change(random)) if random.random() < CHANGE_SHARE else scenario
 
 
 def _change(random: Random) -> list[Step]:

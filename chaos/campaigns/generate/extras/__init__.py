@@ -1,0 +1,67 @@
+"""What some drawn scenarios have besides what their seed draws.
+
+Each extra has dice of its own. So a new one changes only the scenarios that get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final, NamedTuple
+
+from stormcast.chaos.campaigns.generate.extras import groups, paths
+from stormcast.chaos.campaigns.generate.extras.keys import keys
+from stormcast.chaos.language.scenario import Scenario
+
+
+class Extra(NamedTuple):
+    """One of them."""
+
+    add: Callable[[Scenario, Random], Scenario]
+    share: float
+    """The share of the scenarios that it fits."""
+    fits: Callable[[Scenario], bool]
+
+    @property
+    def name(self) -> str:
+        """Its name in texts, and that of its dice."""
+        return self.add.__name__.replace("_", " ")
+
+
+def _any(_scenario: Scenario) -> bool:
+    return True
+
+
+def _is_group(scenario: Scenario) -> bool:
+    return bool(scenario.needs)
+
+
+def _has_datagrams(scenario: Scenario) -> bool:
+    """Whether no kernel gives up what it could not send for minutes."""
+    return scenario.cluster.stack in ("unicast-only", "udp", "mcast")
+
+
+def _has_narrow_window(scenario: Scenario) -> bool:
+    return scenario.cluster.stack == "mcast" and groups.has_small_messages(scenario)
+
+
+EXTRAS: Final = (
+    Extra(keys, 0.15, _any),
+    Extra(paths.long_paths, 0.05, _any),
+    Extra(paths.long_cut, 0.02, _has_datagrams),
+    Extra(groups.few_participants, 0.03, _is_group),
+    Extra(groups.restless_member, 0.03, _is_group),
+    Extra(groups.narrow_window, 0.1, _has_narrow_window),
+    Extra(groups.endless_lives, 0.03, _any),
+)
+
+
+def with_extras(scenario: Scenario, seed: int, attempt: int) -> Scenario:
+    """Return a scenario with the extras that its seed draws."""
+    for extra in EXTRAS:
+        random = Random(f"stormcast/{extra.name}/{seed}/{attempt}")
+        if extra.fits(scenario) and random.random() < extra.share:
+            scenario = extra.add(scenario, random)
+            scenario = replace(scenario, about=f"{scenario.about[:-1]}, with {extra.name}.")
+    return scenario
