@@ -266,7 +266,14 @@ class Reassembler:
     @property
     def _expiry(self) -> float:
         """Seconds without a new piece after which a message of a stranger is given up."""
-        return max(self._longest_life(), LEAST_EXPIRY)
+        life = max(self._longest_life(), LEAST_EXPIRY)
+        return life if life < inf else MEMBERS_EXPIRY
+
+    @property
+    def _long_expiry(self) -> float:
+        """The same where what is kept of strangers is little: of those that were members, and of
+        all where senders never give up."""
+        return max(self._longest_life(), MEMBERS_EXPIRY)
 
     @property
     def open_bytes(self) -> int:
@@ -446,8 +453,9 @@ class Reassembler:
         strangers = [(key, one) for key, one in self._senders.items() if self._is_stranger(key[0])]
         kept = sum(sender.open_bytes for _key, sender in strangers)
         for key, sender in sorted(strangers, key=lambda one: one[1].touched):
-            is_long = sender.kept_of_member[0] and kept <= self.config.max_open_bytes
-            due = sender.touched + (max(self._expiry, MEMBERS_EXPIRY) if is_long else self._expiry)
+            may_stay = sender.kept_of_member[0] > 0 or self._long_expiry == inf
+            is_long = may_stay and kept <= self.config.max_open_bytes
+            due = sender.touched + (self._long_expiry if is_long else self._expiry)
             if due <= now:
                 kept -= sender.open_bytes
                 self._forget(key)

@@ -5,7 +5,7 @@ A stack that cannot work is refused before anything starts, with the reason and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -153,6 +153,8 @@ def check_values(layers: Layers, stack: str, *, museum: bool, max_frame: int) ->
     _check_discovery(configs, configs[transport], transport, stack)
     if not museum:
         _check_last_messages(configs, stack)
+    if mcast := configs.get("MCAST"):
+        check_slow_members(configs, stack, mcast.slow_member_timeout)
     multicast = configs.get("NAKACK2")
     if multicast is not None and not multicast.retransmits and not museum:
         check_lossless(layers, stack)
@@ -172,6 +174,15 @@ def _check_last_messages(configs: Mapping[str, Any], stack: str) -> None:
             f"stack {stack}: MCAST.resend_last_seqno is false, so a lost last multicast is never "
             "found; remove it",
         )
+
+
+def check_slow_members(names: Collection[str], stack: str, timeout: float) -> None:
+    """Refuse that members are suspected for holding up a window, where nobody would ask them."""
+    require(
+        timeout <= 0 or "VERIFY_SUSPECT2" in names,
+        f"stack {stack}: MCAST.slow_member_timeout is {timeout:g} and needs VERIFY_SUSPECT2, "
+        "because a suspicion is a hint, and has to be verified; add it",
+    )
 
 
 def _check_discovery(

@@ -14,7 +14,7 @@ from stormcast.node.protocols.multicast import MulticastConfig
 from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import UnicastConfig
 from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
-from stormcast.node.settings.rules import check_retransmission, check_values
+from stormcast.node.settings.rules import check_retransmission, check_slow_members, check_values
 from stormcast.node.settings.transports import TransportConfig
 
 Layers = tuple[tuple[str, Any], ...]
@@ -120,6 +120,10 @@ class StackSettings:
             for place, (name, config) in enumerate(self.layers)
             if name in TEST_PROTOCOLS
         )
+
+    def check_slow_members(self, timeout: float) -> None:
+        """Refuse a `slow_member_timeout` with which nobody would ask the members suspected."""
+        check_slow_members([name for name, _config in self.layers], self.name, timeout)
 
     def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:
         """Refuse an `xmit_interval` with which this stack would lose messages. `layers` are the

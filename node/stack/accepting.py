@@ -6,12 +6,13 @@ there is no room for it now.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import require
 from stormcast.node.core.model import (
     DONT_BUNDLE,
+    FRAGMENT,
     MESSAGE_FLAGS,
     NO_FC,
     NO_RELIABILITY,
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from stormcast.node.core.codec import Hash64
     from stormcast.node.settings import StackSettings
     from stormcast.node.stack.outbox import Outbox
+
+
+_ALONE: Final = DONT_BUNDLE | FRAGMENT
+"""Flags of messages that never join a run: of a piece, the flag is no caller's to set."""
 
 
 class Acceptor:
@@ -74,7 +79,7 @@ class Acceptor:
             return False
         run = lane.run
         # Usually neither has flags, and the first test alone is cheaper than the whole condition.
-        if (flags or run.flags) and (flags != run.flags or flags & DONT_BUNDLE):
+        if (flags or run.flags) and (flags != run.flags or flags & _ALONE):
             run = _begin_run(lane, flags)
         lane.room -= cost
         run.payloads.append(payload)

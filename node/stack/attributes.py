@@ -38,6 +38,9 @@ class Attributes:
         if machine is self._multicast and attribute == "xmit_interval":
             assert isinstance(value, float)
             settings.check_retransmission(value, layers)
+        elif machine is self._multicast and attribute == "slow_member_timeout":
+            assert isinstance(value, float)
+            settings.check_slow_members(value)
         machine.set_attribute(attribute, value, now)
 
     def _machine(self, protocol: str, name: str) -> Unicast | Multicast:

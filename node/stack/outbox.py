@@ -7,7 +7,7 @@ connection ends, the messages that waited for room in it are given up, and the a
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node import trace
 from stormcast.node.core.errors import ClosedError, require
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from stormcast.node.core.model import Address
     from stormcast.node.protocols.port import Port
     from stormcast.node.stack.sending import Sender
+
+
+REMEMBERED_LANES: Final = 4096
+"""Destinations whose lanes were removed: each incarnation of a member is another one."""
 
 
 class Outbox:
@@ -40,7 +44,10 @@ class Outbox:
         self._port = port
         self._has_group = has_group
         self._numbers: dict[int, int] = {}
-        """How many messages were accepted for a destination whose lane was removed."""
+        """How many messages were accepted for a destination whose lane was removed; the latest
+        last."""
+        self._highest_forgotten = 0
+        """The highest of these numbers that was forgotten: other lanes begin above it."""
         self._untold: list[Abandoned] = []
 
     # -- Lanes -------------------------------------------------------------------------------------
@@ -59,7 +66,9 @@ class Outbox:
             f"dest is {dest}: it must be the short id of an address"
             + (", or GROUP" if self._has_group else ""),
         )
-        lane = self.lanes[dest] = Lane(dest, self.bound, self._numbers.get(dest, 0))
+        lane = self.lanes[dest] = Lane(
+            dest, self.bound, self._numbers.pop(dest, self._highest_forgotten)
+        )
         return lane
 
     def pending(self, dest: int) -> int:
@@ -145,8 +154,14 @@ class Outbox:
             if lane.is_empty() and not lane.is_queued:
                 # What went through it lately was not recorded yet.
                 self._note_offered(lane, now)
-                self._numbers[peer] = lane.numbered
+                self._remember(peer, lane.numbered)
                 del self.lanes[peer]
+
+    def _remember(self, peer: int, numbered: int) -> None:
+        self._numbers[peer] = numbered
+        if len(self._numbers) > REMEMBERED_LANES:
+            oldest = next(iter(self._numbers))
+            self._highest_forgotten = max(self._highest_forgotten, self._numbers.pop(oldest))
 
     # -- What is given up ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import DONT_LOOPBACK
-from stormcast.node.core.wire import ACK, DATA, HIGHEST_SEQNO, VIEW
+from stormcast.node.core.wire import ACK, BASELINE, DATA, HIGHEST_SEQNO, VIEW
 from stormcast.node.protocols.multicast import McastConfig
 from tests.helpers.forge import Forger
 from tests.helpers.group import ALWAYS, GroupWorld, numbered
@@ -373,6 +373,22 @@ def test_a_slow_member_that_answers_is_cleared_and_stays(timing: str) -> None:
     world.advance_until(lambda: world.everyone_got("A", numbered(1, 20), "ABC"), 60.0)
 
 
+@pytest.mark.parametrize("changed", [0.0, 60.0], ids=["switched off", "longer"])
+@both_timings
+def test_a_limit_that_changes_holds_for_a_window_that_is_full_already(
+    changed: float, timing: str
+) -> None:
+    world = living("ABC", timing, window_messages=4, slow_member_timeout=3.0)
+    world["C"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 20))
+    world.advance(1.0)
+    world["A"].set("MCAST.slow_member_timeout", changed)
+    world.advance(20.0)
+    assert not world["A"].events(trace.SUSPECT)
+    world["C"].consume(consuming=True)
+    world.advance_until(lambda: world.everyone_got("A", numbered(1, 20), "ABC"), 60.0)
+
+
 # -- Splits and merges ------------------------------------------------------------
 
 
@@ -455,6 +471,21 @@ def test_settings_that_cannot_work_are_refused_with_the_reason() -> None:
     McastConfig(window_messages=4, ack_threshold=3)
     with pytest.raises(ConfigError, match="must not be negative"):
         McastConfig(slow_member_timeout=-1.0)
+
+
+def test_a_new_interval_does_not_end_what_new_members_are_told() -> None:
+    """C has not heard what can be had, nor acked, when the interval changes."""
+    world = living("AB", "compatible")
+    world.multicast("A", *numbered(1, 50))
+    world.advance(30.0)
+    world.drop("A", BASELINE, dest="C")
+    world.drop("C", ACK, dest="A")
+    world.start("C")
+    world.join("C")
+    world.advance_until(lambda: world.agrees("ABC"), 30.0)
+    world["A"].set("MCAST.xmit_interval", 0.7)
+    world.advance(10.0)
+    assert not world.acks("A").unheard
 
 
 def test_the_threshold_may_change_at_run_time_and_the_capacity_may_not() -> None:

@@ -262,6 +262,26 @@ def test_a_loss_that_only_its_sender_noticed_is_completed(timing: str) -> None:
     assert not world["B"].events(trace.ALARM)
 
 
+@both_timings
+def test_a_loss_that_only_its_sender_noticed_counts_while_a_window_is_completed(
+    timing: str,
+) -> None:
+    """B has its answer, and fetches what that named, when A loses a connection again."""
+    world = silent("AB", timing)
+    world.drop("A", DATA)
+    world.multicast("A", b"1", b"2")
+    world.reconnect("A", "B")
+    world.advance_until(lambda: world.inbound("B", "A").sync_target == 2, 5.0)
+    world.advance_until(lambda: world.count(kind=XMIT_REQ) > 0, 5.0)
+    world.drop("A", DATA, times=3)
+    world.multicast("A", b"3")
+    world["A"].stack.on_connection_lost(world.short("B"), world.now)
+    world["A"].turn()
+    world.advance(5.0)
+    assert world.got("B", "A") == [b"1", b"2", b"3"]
+    assert not world["B"].events(trace.ALARM)
+
+
 @pytest.mark.parametrize("seed", range(14))
 @both_timings
 def test_whatever_is_reordered_across_reconnects_all_is_completed(timing: str, seed: int) -> None:

@@ -48,6 +48,15 @@ def test_messages_of_one_set_of_flags_share_a_run() -> None:
     ]
 
 
+def test_the_flag_of_pieces_is_no_caller_s_to_set() -> None:
+    """Not behind a large message either, whose pieces have it: the message would become another."""
+    accept, outbox = acceptor(frag=FragConfig(frag_size=1000))
+    assert accept.try_send(PEER, bytes(3000))
+    with pytest.raises(ConfigError, match="unknown"):
+        accept.try_send(PEER, b"x", FRAGMENT)
+    assert [len(run.payloads) for run in outbox.lane(PEER).runs] == [3]
+
+
 def test_a_full_lane_refuses_and_another_does_not() -> None:
     accept, _outbox = acceptor()
     assert accept.try_send(PEER, bytes(BOUND - MESSAGE_OVERHEAD))

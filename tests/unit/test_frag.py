@@ -314,6 +314,23 @@ def test_of_a_stranger_nothing_is_left_after_a_minute() -> None:
     assert len(receiver.whole) == 2
 
 
+def test_where_senders_never_give_up_their_remains_stay_within_the_bound_for_ever() -> None:
+    """Beyond it the oldest go after an hour: dead members would fill the memory."""
+    receiver = Receiver(max_message_size=1000, max_open_bytes=2400)
+    receiver.reassembler = Reassembler(receiver.reassembler.config, lambda: inf)
+    receiver.reassembler.on_view([A], 0.0)
+    (begun,) = cut(1000)
+    for sender in range(B, B + 5):
+        receiver.take(sender, *begun[:4])
+    assert receiver.reassembler.open_bytes > 2400
+    receiver.reassembler.expire(MEMBERS_EXPIRY - 1.0)
+    assert receiver.reassembler.open_messages() == 5
+    receiver.reassembler.expire(MEMBERS_EXPIRY)
+    assert 1200 < receiver.reassembler.open_bytes <= 2400
+    receiver.reassembler.expire(1000 * MEMBERS_EXPIRY)
+    assert receiver.reassembler.open_bytes > 1200
+
+
 # -- Hostile pieces --------------------------------------------------------------------------------
 
 

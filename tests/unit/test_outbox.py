@@ -11,7 +11,7 @@ from stormcast.node.core.errors import ClosedError, ConfigError
 from stormcast.node.core.model import Address
 from stormcast.node.core.wire import GROUP
 from stormcast.node.stack.lane import MESSAGE_OVERHEAD, Lane
-from stormcast.node.stack.outbox import Outbox
+from stormcast.node.stack.outbox import REMEMBERED_LANES, Outbox
 from tests.helpers.parts import ME, PEER, Parts
 
 BOUND = 10_000
@@ -106,6 +106,19 @@ def test_messages_are_numbered_on_where_a_lane_ended_with_its_connection(is_flus
     boxed.put(b"c")
     boxed.outbox.flush(0.0)
     assert [(one.lo, one.hi) for one in boxed.recorded(trace.OFFERED)] == [(1, 2), (3, 3)]
+
+
+def test_lanes_that_ended_are_forgotten_in_time_and_no_number_comes_twice() -> None:
+    """Each incarnation of a member is another destination, for as long as a member lives."""
+    boxed = Boxed()
+    for dest in range(1, REMEMBERED_LANES + 10):
+        boxed.put(b"a", b"b", dest=dest)
+        boxed.pull()
+        boxed.port.closed.append(dest)
+        boxed.outbox.settle(0.0)
+    assert len(boxed.outbox._numbers) == REMEMBERED_LANES
+    for dest in (1, REMEMBERED_LANES):
+        assert boxed.put(b"c", dest=dest).accepted == 3
 
 
 def test_what_a_lane_holds_when_the_member_stops_is_given_up() -> None:

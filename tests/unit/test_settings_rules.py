@@ -6,6 +6,7 @@ import json
 from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -542,6 +543,8 @@ def start_of(settings: StackSettings) -> dict[str, Any]:
     [
         ("udp", "STABLE", {"desired_avg_gossip": 0}, "STABLE.desired_avg_gossip is 0, so a lost"),
         ("mcast", "MCAST", {"resend_last_seqno": False}, "MCAST.resend_last_seqno is false, so"),
+        ("udp", "NAKACK2", {"max_xmit_req_ranges": 4097}, "4097: a frame carries 4096"),
+        ("udp", "UNICAST3", {"max_xmit_req_ranges": 4097}, "4097: a frame carries 4096"),
         ("udp", "MERGE3", {"max_participants": 1}, "max_participants is 1: a merge takes 2"),
     ],
 )
@@ -550,6 +553,23 @@ def test_settings_with_which_something_stays_lost_or_apart_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=what):
         load_settings(stack, protocols={name: settings})
+
+
+def test_members_are_suspected_only_where_somebody_asks_them(tmp_path: Path) -> None:
+    """At the start, and when the limit is set while the stack runs."""
+    unasked = tmp_path / "unasked.yaml"
+    unasked.write_text("about: x\nprotocols: [GMS, UNICAST4, MCAST, STATIC, UDP]\n")
+    refusal = "slow_member_timeout is 5 and needs VERIFY_SUSPECT2"
+    with pytest.raises(ConfigError, match=refusal):
+        load_settings(str(unasked), protocols={"MCAST": {"slow_member_timeout": 5.0}})
+    settings = load_settings(str(unasked))
+    stack = Stack(Address(1, "a"), "test", settings, xxh3_64_intdigest, quiet_tracer(), 0.0)
+    with pytest.raises(ConfigError, match=refusal):
+        stack.set_attribute("MCAST.slow_member_timeout", 5.0, 0.0)
+
+
+def quiet_tracer() -> Tracer:
+    return Tracer(1, 0, xxh3_64_intdigest, lambda _block: None)
 
 
 @pytest.mark.parametrize("timing", TIMINGS)

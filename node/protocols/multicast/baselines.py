@@ -154,7 +154,9 @@ class Baselines:
             if is_of_this_view and not entry.is_synced:
                 entry.sync_target = max(entry.sync_target, head.lo)
             return
-        if entry.is_synced and entry.window.deliverable < head.lo and config.completes:
-            # The sender noticed a loss that this member did not, or not yet.
+        known = entry.window.deliverable if entry.is_synced else entry.sync_target
+        if 0 <= known < head.lo and config.completes:
+            # The sender noticed a loss that this member did not, or not yet. An answer that came
+            # before it does not count either.
             self.desync(entry, now)
         self.look(entry, now)

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from stormcast.node.core.errors import require
 from stormcast.node.core.window import quarter_of
+from stormcast.node.core.wire import MAX_RANGES
 
 OVERFLOWS: Final = ("none", "refuse-newest", "drop-oldest")
 
@@ -111,6 +112,14 @@ class MulticastConfig:
         ):
             value = getattr(self, name)
             require(value > 0, f"{name} is {value:g}: it must be positive")
+        require(
+            self.max_xmit_req_ranges <= MAX_RANGES,
+            f"max_xmit_req_ranges is {self.max_xmit_req_ranges}: a frame carries {MAX_RANGES}",
+        )
+        require(
+            self.max_xmit_req_ranges <= MAX_RANGES,
+            f"max_xmit_req_ranges is {self.max_xmit_req_ranges}: a frame carries {MAX_RANGES}",
+        )
 
     @property
     def retransmits(self) -> bool:

@@ -229,8 +229,10 @@ class Multicast:
             self._switching.adopt(config, now)
         else:
             self._state.config = config
+        if name == "slow_member_timeout":
+            # It holds for members that hold up a window now, too.
+            self.timers.cancel((SLOW, 0))
             if wire.GROUP in self._port.waiting:
-                # What is set for members that hold up a window holds for those that do so now.
                 self.retention.on_blocked(now)
 
     def bounds(self) -> dict[str, float]:

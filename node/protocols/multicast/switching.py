@@ -63,5 +63,4 @@ class Switching:
             if entry.window.has_gap():
                 self._asking.notice(entry, now)
         timers.cancel((OWN, 0))
-        if state.own.low < state.own.high:
-            self._announcing.restart(now)
+        self._announcing.restart(now)

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from stormcast.node.core.errors import require
 from stormcast.node.core.window import quarter_of
+from stormcast.node.core.wire import MAX_RANGES
 
 CONN_IDS: Final = ("every", "first", "none")
 
@@ -136,6 +137,10 @@ class UnicastConfig:
         ):
             value = getattr(self, name)
             require(value >= 0, f"{name} is {value}: it must not be negative (0 switches it off)")
+        require(
+            self.max_xmit_req_ranges <= MAX_RANGES,
+            f"max_xmit_req_ranges is {self.max_xmit_req_ranges}: a frame carries {MAX_RANGES}",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
