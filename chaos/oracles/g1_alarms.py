@@ -42,6 +42,7 @@ def disturbed_at(evidence: Evidence) -> float:
         return -inf
     times = [inf]
     times += [step.time for step in evidence.rig.steps if step.begins and step.do not in HARMLESS]
+    times += _long_delays(evidence)
     for member in members:
         times.append(member.ended)
         # Messages to a member that a view leaves out may be forgotten.
@@ -56,6 +57,20 @@ def disturbed_at(evidence: Evidence) -> float:
             if text.startswith(PROBE) and member.events[number].kind == DROPPED
         ]
     return min(times)
+
+
+def _long_delays(evidence: Evidence) -> list[float]:
+    """Return the times at which delays began that together may outlast the alarm about a gap: what
+    is late is then as good as lost."""
+    late = [step for step in evidence.rig.steps if step.begins and step.late]
+    alarms = [
+        float(member.protocols[name].get("gap_alarm", inf))
+        for member in evidence.members.values()
+        for name in map(wire.PROTOCOLS.__getitem__, MULTICAST)
+        if name in member.protocols
+    ]
+    is_long = sum(step.late for step in late) >= min(alarms, default=inf)
+    return [step.time for step in late] if is_long else []
 
 
 def _loses_by_design(member: Member) -> bool:
@@ -131,21 +146,30 @@ def _unheard(
     ours, theirs = since(sender, receiver), since(receiver, sender)
     if ours is None or theirs is None:
         return
-    heard: dict[int, float] = {}
+    heard: dict[int, list[float]] = {}
     for event in evidence.unnumbered.delivered.get((receiver.short, sender.short), ()):
-        heard.setdefault(event.digest, event.time)
-    batches = list(_sent_between(evidence, sender, receiver))
-    limit = evidence.rig.quiet
+        heard.setdefault(event.digest, []).append(event.time)
+    batches = sorted(_sent_between(evidence, sender, receiver), key=lambda sent: sent.time)
+    limit = min(evidence.rig.quiet, until)
     if until < inf:
-        # Connections keep the order: a batch is due if a later one came in time.
-        came = (sent.time for sent in batches if heard.get(sent.digest, inf) < until - EPSILON)
+        # Connections keep the order: a batch is due if a later one came in time. Of equal ones
+        # the first may be the one that came.
+        first: dict[int, float] = {}
+        for sent in batches:
+            first[sent.digest] = min(sent.time, first.get(sent.digest, inf))
+        came = (time for one, time in first.items() if heard.get(one, [inf])[0] < until - EPSILON)
         limit = min(limit, max(came, default=-inf))
     met = max(ours.time, theirs.time)
+    due: dict[int, list[Event]] = {}
     for sent in batches:
-        if not met + EPSILON < sent.time < limit - EPSILON or sent.digest in heard:
-            continue
-        if any(each.is_hindered(sent.time, evidence.rig.end) for each in (sender, receiver)):
-            continue
+        is_due = met + EPSILON < sent.time < limit - EPSILON
+        if is_due and not any(
+            each.is_hindered(sent.time, evidence.rig.end) for each in (sender, receiver)
+        ):
+            due.setdefault(sent.digest, []).append(sent)
+    # Of equal batches as many must have come as are due.
+    lost = [sent for one, equal in due.items() for sent in equal[len(heard.get(one, ())) :]]
+    for sent in sorted(lost, key=lambda event: event.time):
         detail = (
             f"an unnumbered batch was never delivered by {receiver.name}, and nothing was done "
             "that could lose a message"

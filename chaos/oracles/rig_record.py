@@ -31,6 +31,8 @@ class FaultStep(NamedTuple):
     attribute: str
     """The setting that is changed; before it may stand its protocol and a dot."""
     value: Any
+    late: float = 0.0
+    """Seconds for which it may keep frames under way; 0: not told, or it keeps none."""
 
     @property
     def begins(self) -> bool:
@@ -158,6 +160,7 @@ def _fault_step(time: float, text: dict[str, Any]) -> FaultStep:
         copies=int(text.get("copies", 1)),
         attribute=str(text.get("attribute", "")),
         value=text.get("value"),
+        late=float(text.get("late", 0.0)),
     )
 
 

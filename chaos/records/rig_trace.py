@@ -32,7 +32,20 @@ def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[s
         text |= {"attribute": step.action.attribute, "value": step.action.value}
     if isinstance(step.action, faults.Rule) and step.action.does == "duplicate":
         text["copies"] = step.action.copies
+    if late := _lateness(step.action):
+        text["late"] = late
     return text
+
+
+def _lateness(action: object) -> float:
+    """Return for how many seconds a fault that loses nothing may keep frames under way."""
+    match action:
+        case faults.Delay():
+            return action.delay + action.jitter
+        case faults.Reorder():
+            return action.by
+        case _:
+            return 0.0
 
 
 def base_text(base: faults.Link) -> dict[str, Any] | None:

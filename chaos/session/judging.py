@@ -54,6 +54,7 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     expected = zip(scenario.expect, expectation_findings(scenario, run), strict=True)
     findings = content_findings(run)
     findings += [_counted(run, finding, expect.by) for expect, finding in expected]
+    findings += load_findings(run)
     findings += unowed_findings(scenario, run.evidence)
     if run.views and "G8" in scenario.guarantees:
         findings.append(_counted(run, one_group_finding(run), run.seconds))
@@ -114,6 +115,7 @@ def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
         Verdict.UNKNOWN,
         f"the workload did not end within {scenario.limits.run:g}s: "
         "raise limits.run or lower the load",
+        run.unsent[:5],
     )
 
 
@@ -123,6 +125,15 @@ def content_findings(run: RunRecord) -> list[Finding]:
         return []
     detail = f"{len(run.mismatches)} batches were not what was sent"
     return [Finding("G4", Verdict.VIOLATED, detail, tuple(run.mismatches[:3]))]
+
+
+def load_findings(run: RunRecord) -> list[Finding]:
+    """Return a doubt where a load ended before all of it was offered: less was tried than the
+    scenario asks for."""
+    if not run.load_errors:
+        return []
+    detail = "a load ended by an error, before all of it was offered"
+    return [Finding(RUN, Verdict.UNKNOWN, detail, run.load_errors[:5])]
 
 
 def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:

@@ -114,6 +114,11 @@ class RunRecord:
     late: float = 0.0
     """The most seconds by which a step or a load began later than the scenario says."""
 
+    load_errors: tuple[str, ...] = ()
+    """What ended loads before all was offered."""
+    unsent: tuple[str, ...] = ()
+    """What was left of loads that did not end."""
+
     @property
     def recorded(self) -> int:
         """The number of events in the traces, those of the rig among them."""

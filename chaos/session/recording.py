@@ -33,6 +33,10 @@ class Ending:
     """Start and end by the backend's clock."""
     late: float = 0.0
     """The most seconds by which a step or a load came late."""
+    load_errors: tuple[str, ...] = ()
+    """What ended loads before all was offered."""
+    unsent: tuple[str, ...] = ()
+    """What was left of loads that did not end."""
 
 
 def record_of(
@@ -74,6 +78,8 @@ def record_of(
         notes=_notes(nemesis),
         is_cut_short=ending.is_cut_short,
         late=ending.late,
+        load_errors=ending.load_errors,
+        unsent=ending.unsent,
     )
 
 

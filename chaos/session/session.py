@@ -211,7 +211,9 @@ class Session:
             self._tell(f"t={self.now():.1f}s: waiting for the workload to end")
             self._pass(POLL_SECONDS)
         self._ending.complete = self._is_over()
+        self._ending.load_errors = self.traffic.errors()
         if not self._ending.complete:
+            self._ending.unsent = self.traffic.left()
             self.traffic.stop()
 
     def wait_until(self, at: float) -> None:

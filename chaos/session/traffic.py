@@ -34,6 +34,8 @@ class Traffic:
         """The messages that incarnations that are gone had sent, by source and dest; no dest: the
         group."""
         self._coming: frozenset[str] = frozenset()
+        self._errors: dict[str, None] = {}
+        """What loads ended by that did not work, such as messages too large for the stack."""
         self._sending_on: set[str] = set()
         """Members that were paused when all were told to stop: they are told when they go on."""
 
@@ -97,11 +99,32 @@ class Traffic:
             if name in self._roster.leaving:
                 continue
             state = None if name in self._roster.joining else self._roster.state(name)
-            if state is None or any(map(self._is_running, state["workload"]["loads"])):
+            if state is None:
+                return False
+            loads = state["workload"]["loads"]
+            self._errors |= {f"{name}: {load['error']}": None for load in loads if load["error"]}
+            if any(map(self._is_running, loads)):
                 return False
             if self._has_backlog(state["workload"]["waiting"]):
                 return False
         return True
+
+    def errors(self) -> tuple[str, ...]:
+        """Return what ended loads before all was offered, as far as it was seen."""
+        return tuple(self._errors)
+
+    def left(self) -> tuple[str, ...]:
+        """Return what members have yet to send, of loads that are not over."""
+        found = []
+        for name, state in self._roster.states().items():
+            for load in state["workload"]["loads"]:
+                found += [
+                    f"{name} has {load['load']['count'] - sending['accepted']} messages left for "
+                    f"{dest}" + ("" if sending["there"] else ", which is not in its view")
+                    for dest, sending in load["to"].items()
+                    if not load["over"] and sending["accepted"] < load["load"]["count"]
+                ]
+        return tuple(found)
 
     def _has_backlog(self, waiting: Mapping[str, int]) -> bool:
         """Whether messages wait in an outbox for the group, or for a member that is there."""

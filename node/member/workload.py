@@ -111,6 +111,13 @@ class Job:
         count = self.load.count
         return count is not None and sending.accepted >= count
 
+    def waits_for(self, sending: Sending) -> bool:
+        """Whether a destination is to get more, now or when it is there again. Only who is named
+        is waited for: of others nobody knows whether they come back."""
+        if self.is_done(sending):
+            return False
+        return bool(self.load.dests) or sending.short >= 0 or not sending.was_there
+
 
 class Driver:
     """All loads of one member."""
@@ -220,14 +227,8 @@ class Driver:
             # A load that cannot work, such as one with messages too large for its stack.
             job.is_over, job.error = True, str(error)
             return inf
-        # A member that left is not waited for; if it returns while the load lasts, it gets the
-        # rest.
-        is_open = any(
-            not job.is_done(sending) and (sending.short >= 0 or not sending.was_there)
-            for sending in job.sendings.values()
-        )
-        if job.sendings and not is_open and job.load.count is not None:
-            job.is_over = True
+        if job.sendings and job.load.count is not None:
+            job.is_over = not any(job.waits_for(sending) for sending in job.sendings.values())
         return min(waits, default=inf)
 
     def _pump(self, job: Job, sending: Sending, now: float) -> float:

@@ -37,8 +37,8 @@ SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": "fa
 WITHOUT_CAUSE: Final = ", and nothing was done that could lose a message"
 
 _LAYER: Final = """
-    historical: MAP<STRING, STRING>, xmit_interval: DOUBLE, drop_when_full: BOOLEAN,
-    receive_queue: BIGINT, max_send_buffers: BIGINT
+    historical: MAP<STRING, STRING>, xmit_interval: DOUBLE, gap_alarm: DOUBLE,
+    drop_when_full: BOOLEAN, receive_queue: BIGINT, max_send_buffers: BIGINT
 """
 _SETTINGS: Final = f"""
     historical MAP<STRING, STRING>, protocols MAP<STRING, STRUCT<{_LAYER}>>
@@ -57,7 +57,7 @@ def without_cause(tables: Tables) -> DataFrame:
 
 def _designs(tables: Tables) -> DataFrame:
     """Return, by each member's settings: run, short_id, loses (the settings may lose messages),
-    is_on_a_stream (its transport loses nothing)."""
+    is_on_a_stream (its transport loses nothing), gap_alarm (seconds that it waits)."""
     told = F.from_json(F.get(F.split("text", " ", 3), 2), _SETTINGS)
     layers = F.coalesce(F.map_values("told.protocols"), F.array())
     flawed = ~_is_sound(F.col("told.historical")) | F.exists(
@@ -75,6 +75,9 @@ def _designs(tables: Tables) -> DataFrame:
         "short_id",
         (flawed | (is_silent & F.exists(layers, _may_drop))).alias("loses"),
         ((F.size(streams) > 0) & ~F.exists(streams, _may_drop)).alias("is_on_a_stream"),
+        F.coalesce(*(F.col("told.protocols")[name]["gap_alarm"] for name in words.MULTICAST)).alias(
+            "gap_alarm"
+        ),
     )
 
 
@@ -113,12 +116,20 @@ def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
         how="inner",
     ).where(F.size(F.array_except("before.members", "view.members")) > 0)
     took = tables.events.where((F.col("kind") == "dropped") & F.col("text").startswith(PROBE))
+    # What is late for as long as an alarm about a gap waits is as good as lost.
+    late = tables.rig.fault_events.where((F.col("phase") == "on") & (F.col("late") > 0))
+    totals = late.groupBy("run").agg(F.sum("late").alias("total"))
+    soonest = designs.groupBy("run").agg(F.min("gap_alarm").alias("soonest"))
+    long_delays = late.join(
+        totals.join(soonest, "run").where(F.col("total") >= F.col("soonest")), "run", "left_semi"
+    )
     by_design = designs.where("loses").select("run", F.lit(-words.INFINITY).alias("time"))
     times = (
         done.select("run", "time")
         .unionByName(gone)
         .unionByName(left_out.select("view.run", "view.time"))
         .unionByName(took.select("run", "time"))
+        .unionByName(long_delays.select("run", "time"))
         .unionByName(by_design)
     )
     return times.groupBy("run").agg(F.min("time").alias("disturbed"))
@@ -170,31 +181,43 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
         .groupBy(
             "run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "digest"
         )
-        .agg(F.min_by("time", "number").alias("heard_at"))
+        .agg(F.min_by("time", "number").alias("heard_at"), F.count("*").alias("came"))
     )
     sent = rows.where(F.col("kind") == "sent").select(
         "run", F.col("short_id").alias("sender"), "peer", "number", "time", "digest"
     )
-    # Connections keep the order: a batch was due if a later one arrived in time.
-    came = F.when(F.col("heard_at") < F.col("until") - words.EPSILON, F.col("time"))
-    newest = F.coalesce(F.max(came).over(Window.partitionBy(*pair)), -never)
-    limit = F.when(F.col("until") == never, F.col("quiet")).otherwise(F.least("quiet", newest))
-    unheard = (
+    # Connections keep the order: a batch was due if a later one arrived in time. Of batches with
+    # the same content, the one that arrived may be the first.
+    first = F.min("time").over(Window.partitionBy(*pair, "digest"))
+    in_time = F.when(F.col("heard_at") < F.col("until") - words.EPSILON, F.col("first"))
+    newest = F.coalesce(F.max(in_time).over(Window.partitionBy(*pair)), -never)
+    limit = F.when(F.col("until") == never, F.col("quiet")).otherwise(
+        F.least("quiet", "until", newest)
+    )
+    due = (
         sent.join(F.broadcast(pairs), ["run", "sender"])
         .where(F.col("peer").isin(words.GROUP) | (F.col("peer") == F.col("receiver")))
         .join(heard, [*pair, "digest"], how="left")
+        .withColumn("first", first)
         .withColumn("limit", limit)
-        .where(F.col("heard_at").isNull() & (F.col("time") > F.col("met") + words.EPSILON))
+        .where(F.col("time") > F.col("met") + words.EPSILON)
         .where(F.col("time") < F.col("limit") - words.EPSILON)
     )
     holds = tables.members.holds.select("run", F.col("short_id").alias("held"), "start", "end")
     is_held = (
-        (F.col("unheard.run") == F.col("hold.run"))
+        (F.col("due.run") == F.col("hold.run"))
         & F.col("held").isin(F.col("sender"), F.col("receiver"))
         & (F.col("hold.start") <= F.col("run_end"))
-        & (F.col("hold.end") >= F.col("unheard.time"))
+        & (F.col("hold.end") >= F.col("due.time"))
     )
-    lost = unheard.alias("unheard").join(holds.alias("hold"), is_held, how="left_anti")
+    # Of batches with the same content as many must have arrived as were due.
+    in_order = Window.partitionBy(*pair, "digest").orderBy("time", "number")
+    lost = (
+        due.alias("due")
+        .join(holds.alias("hold"), is_held, how="left_anti")
+        .withColumn("rank", F.row_number().over(in_order))
+        .where(F.col("rank") > F.coalesce("came", F.lit(0)))
+    )
     return violations(
         with_name(lost, tables, "receiver", "name"),
         GUARANTEE,

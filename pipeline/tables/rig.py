@@ -14,7 +14,8 @@ from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.records import is_kind
 
 _FAULT: Final = """
-    id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING, value STRING
+    id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING,
+    value STRING, late DOUBLE
 """
 _EXIT: Final = """
     name STRING, incarnation BIGINT, signal BIGINT, code BIGINT, ordered BOOLEAN, member BIGINT,

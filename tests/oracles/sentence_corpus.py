@@ -21,6 +21,11 @@ UDP: Final[dict[str, dict[str, Any]]] = {"UDP": {}, "GMS": {}}
 VERIFIED: Final[dict[str, dict[str, Any]]] = {"VERIFY_SUSPECT2": {"timeout": 1.0}, "GMS": {}}
 
 
+def alarming(after: float) -> dict[str, dict[str, Any]]:
+    """A stack with an alarm about gaps that are so old."""
+    return {"NAKACK2": {"xmit_interval": 1.0, "gap_alarm": after, "bounds": {}}, "GMS": {}}
+
+
 def credit_stack(protocol: str, **bounds: float) -> dict[str, dict[str, Any]]:
     """A stack with this flow control, which promises this."""
     return {protocol: {"bounds": bounds}, "GMS": {}}
@@ -329,6 +334,23 @@ def an_alarm_after_a_mere_delay_has_no_cause(s: Story) -> None:
     s.fault("delay", "off").at(3.1).takes(1).at(3.2).drops(1).bites(1, do="delay")
 
 
+@sound(protocols=alarming(2.0))
+def an_alarm_after_delays_as_long_as_it_waits_has_a_cause(s: Story) -> None:
+    """G1: "Delays and reordering are no cause, unless all of a run together may keep a frame for as
+    long as an alarm about a gap waits"."""
+    s.a_group("n0", "n1").at(1.0).fault("delay", late=1.5).fault("reorder", name="f2", late=0.5)
+    s.at(2.0).casts(1).at(5.0).alarms(1, epoch=1).fault("delay", "off")
+    s.fault("reorder", "off", name="f2").at(5.1).takes(1).at(5.2).drops(1).bites(1, do="delay")
+
+
+@broken("G1", protocols=alarming(2.1))
+def an_alarm_after_shorter_delays_has_no_cause(s: Story) -> None:
+    """G1: "... for as long as an alarm about a gap waits"."""
+    s.a_group("n0", "n1").at(1.0).fault("delay", late=1.5).fault("reorder", name="f2", late=0.5)
+    s.at(2.0).casts(1).at(5.0).alarms(1, epoch=1).fault("delay", "off")
+    s.fault("reorder", "off", name="f2").at(5.1).takes(1).at(5.2).drops(1).bites(1, do="delay")
+
+
 @broken("G1", protocols=nakack2())
 def an_alarm_before_the_loss_has_no_cause(s: Story) -> None:
     """G1: "From then on an alarm or a skip has a cause; before, it is a violation"."""
@@ -445,10 +467,26 @@ def a_receiver_loses_the_sender_for_a_while(s: Story) -> None:
     they_meet_again(s, 7.0)
 
 
-@sound(protocols=TCP)
+@broken("G1", protocols=TCP)
 def of_two_equal_messages_without_a_number_one_arrives(s: Story) -> None:
-    """G1: "Two of equal bytes from one member are not told apart"."""
+    """G1: "Of batches of equal bytes from one member, as many must come as were due"."""
     s.a_group("n0", "n1").at(2.0).shouts("a").at(3.0).shouts("a").at(3.1).hears("a")
+
+
+@sound(protocols=TCP)
+def of_equal_messages_without_a_number_those_before_the_loss_arrive(s: Story) -> None:
+    """G1: "... or where a later one from the same member came before it was": the equal one came
+    earlier, and what was sent after the loss is not due."""
+    s.a_group("n0", "n1").at(2.0).shouts("a").at(2.1).hears("a").at(3.0).fault("loss")
+    s.at(3.2).shouts("b").at(3.5).shouts("a").at(4.0).fault("loss", "off").bites(2)
+
+
+@sound(protocols=TCP)
+def of_equal_messages_without_a_number_one_was_not_due(s: Story) -> None:
+    """G1: "... as many must come as *were due*": the first was sent before the views met."""
+    s.at(0.5).watches("n0", "n1", epoch=2).installs(1, "n0", "n1", who="n0").at(2.0).shouts("a")
+    s.at(2.1).watches("n1", "n0").installs(1, "n0", "n1", who="n1")
+    s.at(3.0).shouts("a").at(3.1).hears("a")
 
 
 # -- G2: at most once ------------------------------------------------------------------------------
