@@ -786,14 +786,16 @@ def skips_claim_too_much(patches: Patches) -> None:
     lacking: list[int] = []
 
     @patches.method(Windows)
-    def skip_to(self: Windows, entry: Any, seqno: int, now: float) -> None:
+    def skip_to(self: Windows, entry: Any, seqno: int, view_tag: int, now: float) -> None:
         lacking.append(seqno)
-        old_skip(self, entry, seqno, now)
+        old_skip(self, entry, seqno, view_tag, now)
         lacking.pop()
 
     @patches.method(Windows)
-    def _note_skipped(self: Windows, entry: Any, count: int, lo: int, _hi: int, now: float) -> None:
-        old_note(self, entry, count, lo, lacking[-1], now)
+    def _note_skipped(
+        self: Windows, entry: Any, count: int, lo: int, _hi: int, now: float, *, is_loss: bool
+    ) -> None:
+        old_note(self, entry, count, lo, lacking[-1], now, is_loss=is_loss)
 
 
 # -- Keys -----------------------------------------------------------------------------------------

@@ -69,16 +69,20 @@ def test_a_removed_window_leaves_no_timer() -> None:
     assert parts.state.timers.next_deadline() == inf
 
 
-@pytest.mark.parametrize(("is_synced", "names"), [(False, []), (True, ["alarm"])])
-def test_what_a_sender_purged_is_lost_only_to_a_complete_window(
-    is_synced: bool,
-    names: list[str],
+@pytest.mark.parametrize(
+    ("is_synced", "is_of_this_view", "names"),
+    [(False, True, []), (True, True, ["alarm"]), (True, False, [])],
+)
+def test_what_a_sender_purged_is_lost_only_to_a_complete_window_of_its_view(
+    is_synced: bool, is_of_this_view: bool, names: list[str]
 ) -> None:
+    """In another view it may have been without this member, and purged what was not for it."""
     parts = Receiver()
     entry = parts.open()
     parts.data_comes(3, b"3")
     entry.is_synced = is_synced
-    parts.windows.skip_to(entry, 2, 1.0)
+    tag = parts.state.view_tag = 7
+    parts.windows.skip_to(entry, 2, tag if is_of_this_view else 8, 1.0)
     assert parts.delivered() == [(3, 3)]
     assert [name for name in parts.recorded() if name in {"alarm", "skipped"}] == [
         *names,
@@ -92,10 +96,10 @@ def test_a_window_moves_past_its_end_only_when_the_application_has_all_of_it() -
     parts.data_comes(1, b"1")
     parts.state.is_consuming = False
     parts.data_comes(2, b"2")
-    parts.windows.skip_to(entry, 50, 1.0)
+    parts.windows.skip_to(entry, 50, 0, 1.0)
     assert (entry.window.delivered, entry.window.deliverable) == (1, 11)
     parts.state.is_consuming = True
-    parts.windows.skip_to(entry, 50, 2.0)
+    parts.windows.skip_to(entry, 50, 0, 2.0)
     assert entry.window.delivered == 50
     assert parts.delivered() == [(1, 1), (2, 2)]
 

@@ -57,6 +57,8 @@ class Merging:
         """This member's answer in the current merge: a repeated request gets the same answer."""
         self._past = PastMerges()
         self._count = 0
+        self._until = inf
+        """When all others have given up the current merge."""
         self._inquiry = Inquiry(state, coordinator)
         self.on_cookie = self._inquiry.on_cookie
         # Nobody waits longer for the outcome of a merge.
@@ -124,6 +126,10 @@ class Merging:
         merge, answers, held = self._merge, self._inquiry.answers, state.view
         assert merge is not None
         assert held is not None
+        if now >= self._until:
+            # This member was paused. Its view would be its own alone, and its digest is old.
+            self.cancel(now)
+            return
         groups = plan.groups_of(answers)
         # Not without the leader's own group: it may be busy, or hold another view by now.
         if held not in groups or len(groups) < 2:  # noqa: PLR2004 as one group has nobody to merge with
@@ -222,7 +228,8 @@ class Merging:
         self._coordinator.stop("merge")
         timeout = state.config.merge_timeout
         state.suspend("merge", 4 * timeout)
-        state.wake_at("killer", now + 2 * timeout)
+        self._until = now + 2 * timeout
+        state.wake_at("killer", self._until)
         self._own = MergeAnswer(merge, False, held, Digest({me: digest[me]}))
         return self._own
 

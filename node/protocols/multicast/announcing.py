@@ -78,6 +78,7 @@ class Announcing:
                 protocol,
                 own.high,
                 mark=own.low,
+                stamp=state.view_tag,
                 transmission=self._times,
             )
         self._times += 1

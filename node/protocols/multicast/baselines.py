@@ -133,7 +133,7 @@ class Baselines:
         if is_answer:
             entry.nonce = 0
         if head.mark > entry.window.deliverable:
-            self._windows.skip_to(entry, head.mark, now)
+            self._windows.skip_to(entry, head.mark, head.conn, now)
         entry.window.note(head.lo)
         if head.flags & FIRST:
             self._on_final(entry, head, is_answer, now)

@@ -55,7 +55,7 @@ class Incoming:
             self._baselines.doubt(entry, now)
             raise BadFrame("beyond-window")
         if head.mark > entry.window.deliverable:
-            self._windows.skip_to(entry, head.mark, now)
+            self._windows.skip_to(entry, head.mark, head.stamp, now)
         if entry.kept:
             entry.drop_kept(head.mark)
         state = self._state
@@ -105,7 +105,7 @@ class Incoming:
             self._baselines.doubt(entry, now)
             raise BadFrame("highest-beyond-window")
         if head.mark > entry.window.deliverable:
-            self._windows.skip_to(entry, head.mark, now)
+            self._windows.skip_to(entry, head.mark, head.stamp, now)
         entry.drop_kept(head.mark)
         entry.window.note(head.lo)
         self._reports.announced(entry, now)

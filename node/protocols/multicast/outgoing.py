@@ -171,14 +171,15 @@ class Outgoing:
 
     def send_baseline(self, peer: int, transmission: int = 0, question: int = 0) -> None:
         """Tell a peer which own messages can still be had. To a member of the view this is final
-        (FIRST): nothing more is purged without it. Unless it answers a `question`, the frame names
-        that view."""
+        (FIRST): nothing more is purged without it. The frame names that view, and the `question`
+        that it answers."""
         state, own = self._state, self._own
         self._port.control(
             peer,
             wire.BASELINE,
             self._protocol,
             own.high,
+            conn=state.view_tag,
             mark=own.low,
             flags=FIRST if peer in state.members else 0,
             transmission=transmission,

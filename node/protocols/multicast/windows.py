@@ -94,12 +94,15 @@ class Windows:
 
     # -- What the sender no longer has --------------------------------------------------------
 
-    def skip_to(self, entry: Inbound, seqno: int, now: float) -> None:
-        """Skip what the sender no longer has, and deliver what follows.
+    def skip_to(self, entry: Inbound, seqno: int, view_tag: int, now: float) -> None:
+        """Skip what the sender no longer has, as it said in the view of `view_tag` (0: it did not
+        say in which), and deliver what follows.
 
         Before a window is synced this is no loss: those messages were sent in views without this
-        member. Afterwards messages are lost (G6 was broken), but a dead window would be worse.
+        member. The same if the sender holds another view: a view without this member may have come
+        before it. Else messages are lost (G6 was broken), but a dead window would be worse.
         """
+        is_loss = entry.is_synced and view_tag in (0, self._state.view_tag)
         window = entry.window
         before = window.deliverable
         edge = window.delivered + window.capacity
@@ -114,12 +117,15 @@ class Windows:
                 entry.window = ReceiveWindow(seqno, window.capacity, window.capacity_bytes)
         if skipped:
             # As many as a record can count: a window may begin anywhere.
-            self._note_skipped(entry, min(skipped, 0xFFFFFFFF), before + 1, reached, now)
+            count = min(skipped, 0xFFFFFFFF)
+            self._note_skipped(entry, count, before + 1, reached, now, is_loss=is_loss)
 
-    def _note_skipped(self, entry: Inbound, count: int, lo: int, hi: int, now: float) -> None:
+    def _note_skipped(
+        self, entry: Inbound, count: int, lo: int, hi: int, now: float, *, is_loss: bool
+    ) -> None:
         tracer, protocol = self._port.tracer, self._protocol
         text = "not for this member: sent before it was known"
-        if entry.is_synced:
+        if is_loss:
             text = "messages lost from this sender: it no longer has them"
             tracer.record(
                 trace.ALARM,
