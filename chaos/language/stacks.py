@@ -7,12 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from stormcast.chaos.faults import SetAttribute
 from stormcast.chaos.language.cluster import Cluster, Settings
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.reading.documents import read_document
 from stormcast.node.reading.places import to_blame
-from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.settings import StackSettings, is_of_test_protocol, load_settings
 
 STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})
 _NO_STACK: Final = Cluster(members=())
@@ -28,7 +29,7 @@ def settings_of(scenario: Scenario) -> StackSettings:
     place in the file."""
     cluster = scenario.cluster
     try:
-        return _settings(cluster)
+        settings = _settings(cluster)
     except ConfigError as error:
         if error.place is not None or not scenario.text:
             raise
@@ -37,6 +38,31 @@ def settings_of(scenario: Scenario) -> StackSettings:
         )
         place = read_document(scenario.text, scenario.path).place("cluster", *(keys or ()))
         raise ConfigError(error.message, place) from None
+    _check_changes(scenario, settings)
+    return settings
+
+
+def _check_changes(scenario: Scenario, settings: StackSettings) -> None:
+    """Refuse steps that change a setting to what no member would take: else a run breaks off in its
+    middle."""
+    present: dict[str, dict[str, Any]] = {}
+    steps = [
+        (step.at, number, step.action)
+        for number, step in enumerate(scenario.timeline)
+        if isinstance(step.action, SetAttribute)
+    ]
+    for _at, number, action in sorted(steps, key=lambda step: step[:2]):
+        if is_of_test_protocol(action.attribute):
+            continue
+        configs = present.setdefault(action.member, {})
+        try:
+            protocol, config = settings.with_attribute(action.attribute, action.value, configs)
+        except ConfigError as error:
+            if error.place is not None or not scenario.text:
+                raise
+            place = read_document(scenario.text, scenario.path).place("timeline", number)
+            raise ConfigError(error.message, place) from None
+        configs[protocol] = config
 
 
 def _settings(cluster: Cluster) -> StackSettings:

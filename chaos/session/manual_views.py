@@ -30,7 +30,9 @@ class ManualViews:
         if not there:
             return
         living = roster.living()
-        told = [name for name in action.at_members if name in living]
+        # Who has not said yet who it is would be told of a view without itself.
+        known = {person["name"] for person in there}
+        told = [name for name in action.at_members if name in living and name in known]
         self._made += 1
         view: dict[str, Any] = {"number": self._made, "creator": there[0], "members": there}
         if roster.has_group:

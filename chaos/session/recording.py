@@ -86,14 +86,17 @@ def record_of(
 def broken_record(
     backend: Backend, rig: RigTrace, traces: dict[str, bytes], error: NodeError
 ) -> RunRecord:
-    """Make the record of a run that could not go on."""
+    """Make the record of a run that could not go on: with what was done until then, as far as the
+    traces tell it."""
+    evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
+    facts = facts_of(evidence, evidence.begin)
     return RunRecord(
         traces=traces,
-        evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
-        events=0,
-        seconds=0.0,
-        sent=0,
-        delivered=0,
+        evidence=evidence,
+        events=facts.events,
+        seconds=max(0.0, round(evidence.rig.end - evidence.begin, 9)) if traces else 0.0,
+        sent=facts.sent,
+        delivered=facts.delivered,
         bites={},
         kinds=dict(rig.kinds),
         mismatches=[],

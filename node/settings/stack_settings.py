@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import require
+from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.frag import FragConfig
 from stormcast.node.protocols.multicast import MulticastConfig
 from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import UnicastConfig
+from stormcast.node.protocols.windowed import changed
+from stormcast.node.reading.fields import convert
 from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
 from stormcast.node.settings.rules import check_retransmission, check_slow_members, check_values
 from stormcast.node.settings.transports import TransportConfig
@@ -121,11 +123,39 @@ class StackSettings:
             if name in TEST_PROTOCOLS
         )
 
-    def check_slow_members(self, timeout: float) -> None:
-        """Refuse a `slow_member_timeout` with which nobody would ask the members suspected."""
-        check_slow_members([name for name, _config in self.layers], self.name, timeout)
+    def with_attribute(
+        self,
+        name: str,
+        value: object,
+        configs: Mapping[str, Any] | None = None,
+        layers: Layers | None = None,
+    ) -> tuple[str, Any]:
+        """Return the protocol that `name` is a setting of (`xmit_interval` of unicast,
+        `NAKACK2.xmit_interval` of another one), and its settings with the value in place. What must
+        not change while the stack runs is refused. `configs` are the present settings by protocol,
+        and `layers` the present protocols, if they changed since the stack was made."""
+        before, _dot, attribute = name.rpartition(".")
+        protocol = before or self.unicast
+        if protocol not in (self.unicast, self.multicast):
+            raise ConfigError(
+                f"{name}: no protocol {before} with settings that may change; there is "
+                + " and ".join(filter(None, (self.unicast, self.multicast)))
+            )
+        config = (configs or {}).get(protocol) or self.of(protocol)
+        if attribute in config.settable:
+            kinds = {field.name: field.type for field in fields(config)}
+            value = convert(f"{protocol}.{attribute}", value, kinds[attribute])
+        changed_config = changed(config, attribute, value)
+        there = layers or self.layers
+        if protocol == "NAKACK2" and attribute == "xmit_interval":
+            interval = changed_config.xmit_interval
+            check_retransmission(there, self.name, interval, museum=self.is_museum)
+        elif attribute == "slow_member_timeout":
+            names = [name for name, _config in there]
+            check_slow_members(names, self.name, changed_config.slow_member_timeout)
+        return protocol, changed_config
 
-    def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:
-        """Refuse an `xmit_interval` with which this stack would lose messages. `layers` are the
-        present ones, if test protocols were put in or taken out since the stack was made."""
-        check_retransmission(layers or self.layers, self.name, interval, museum=self.is_museum)
+
+def is_of_test_protocol(name: str) -> bool:
+    """Whether a setting, such as `DISCARD.up`, is of a protocol that may come and go."""
+    return name.rpartition(".")[0] in TEST_PROTOCOLS

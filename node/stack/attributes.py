@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
-
-from stormcast.node.core.errors import ConfigError
-from stormcast.node.reading.fields import convert
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.multicast import Multicast
@@ -28,29 +24,11 @@ class Attributes:
     def set(self, name: str, value: object, layers: Layers, now: float) -> None:
         """Change `xmit_interval` of unicast, or `NAKACK2.xmit_interval` of another protocol.
         `layers` are the protocols that the stack has now."""
-        settings = self._settings
-        protocol, _dot, attribute = name.rpartition(".")
-        machine = self._machine(protocol, name)
-        kinds = {field.name: field.type for field in dataclasses.fields(machine.config)}
-        if attribute in machine.config.settable:
-            whole = f"{protocol or settings.unicast}.{attribute}"
-            value = convert(whole, value, kinds[attribute])
-        if machine is self._multicast and attribute == "xmit_interval":
-            assert isinstance(value, float)
-            settings.check_retransmission(value, layers)
-        elif machine is self._multicast and attribute == "slow_member_timeout":
-            assert isinstance(value, float)
-            settings.check_slow_members(value)
-        machine.set_attribute(attribute, value, now)
-
-    def _machine(self, protocol: str, name: str) -> Unicast | Multicast:
-        settings = self._settings
-        if protocol in ("", settings.unicast):
-            return self._unicast
-        if self._multicast is not None and protocol == settings.multicast:
-            return self._multicast
-        raise ConfigError(
-            f"{name}: no protocol {protocol} with settings that may change; "
-            f"there is {settings.unicast}"
-            + (f" and {settings.multicast}" if settings.multicast else "")
-        )
+        settings, multicast = self._settings, self._multicast
+        machines: dict[str, Unicast | Multicast] = {settings.unicast: self._unicast}
+        if multicast is not None and settings.multicast is not None:
+            machines[settings.multicast] = multicast
+        configs = {protocol: machine.config for protocol, machine in machines.items()}
+        protocol, config = settings.with_attribute(name, value, configs, layers)
+        attribute = name.rpartition(".")[2]
+        machines[protocol].set_attribute(attribute, getattr(config, attribute), now)

@@ -63,12 +63,12 @@ def test_no_merge_ends_by_answers_that_are_older_than_anybody_waits() -> None:
     evidence = evidence_of(LEADER_IS_PAUSED)
     (leader,) = (member for member in evidence.members.values() if member.name == "n2")
     merged = [
-        event.lo
+        (event.peer, event.lo)
         for event in leader.events
         if event.kind == VIEW and event.stream == MERGE and event.count == len(evidence.members)
     ]
     held = [
-        {event.lo for event in member.events if event.kind == VIEW}
+        {(event.peer, event.lo) for event in member.events if event.kind == VIEW}
         for member in evidence.members.values()
     ]
-    assert all(number in numbers for numbers in held for number in merged)
+    assert all(view in views for views in held for view in merged)

@@ -57,3 +57,67 @@ def test_a_load_that_was_never_for_those_it_was_meant_for_proves_nothing(
     found = [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
     assert found[0] == why
     assert all("traffic is below the floor" in more for more in found[1:])
+
+
+# -- Loads to one member ---------------------------------------------------------------------------
+
+
+def unicasts(timeline: str, load: str = "count: 300, rate: 10/s", stack: str = "udp") -> RunOutcome:
+    """A load from n0 to n1 alone, in a group of three."""
+    text = f"""
+name: unicasts
+about: Three hundred unicasts.
+guarantees: [G1, G8]
+cluster:
+  members: 3
+  stack: {stack}
+  timing: fast
+  protocols: {{FRAG: {{frag_size: 1KB, max_message_size: 10KB, max_open_bytes: 40KB}}}}
+workload:
+  - {{do: unicast, from: n0, to: n1, {load}}}
+{timeline}
+expect:
+  - {{by: 55s, delivered: all}}
+"""
+    return run_scenario(parse_scenario(text), 1)
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp"])
+@pytest.mark.parametrize(
+    "step", ["do: partition, groups: [[n0, n2], [n1]]", "do: leave, member: n1"]
+)
+def test_a_member_that_comes_back_gets_the_rest_of_a_load(step: str, stack: str) -> None:
+    """Also where it is the only one that the load is for. What was under way as they parted need
+    not arrive."""
+    outcome = unicasts(f"timeline:\n  - {{at: 2s, {step}, for: 4s}}", stack=stack)
+    assert outcome.verdict is Verdict.HOLDS
+    assert sum(outcome.run.sent_by_pair.values()) > 250
+
+
+def test_a_load_that_ends_by_an_error_is_told() -> None:
+    outcome = unicasts("", "count: 100, rate: 10/s, size: 100B..20KB")
+    assert outcome.verdict is Verdict.UNKNOWN
+    told = {f.detail: f.witness for f in outcome.judgement.findings if f.guarantee == RUN}
+    (why,) = told["a load ended by an error, before all of it was offered"]
+    assert "the limit is 10000" in str(why)
+
+
+def test_what_is_left_of_a_load_that_does_not_end_is_told() -> None:
+    """n1 lives, and is in nobody's view any more."""
+    outcome = unicasts("timeline:\n  - {at: 2s, do: partition, groups: [[n0, n2], [n1]], for: 57s}")
+    assert outcome.verdict is Verdict.UNKNOWN
+    told = [f for f in outcome.judgement.findings if f.guarantee == RUN]
+    assert "n0 has" in str(told[0].witness[0])
+    assert "messages left for n1, which is not in its view" in str(told[0].witness[0])
+
+
+def test_a_view_is_not_handed_to_a_member_that_nobody_has_heard_yet() -> None:
+    steps = "".join(
+        f"\n  - {{at: 2s, {step}}}"
+        for step in (
+            "do: restart, member: n0",
+            "do: pause, member: n0, for: 1s",
+            "do: install-view, member: all, members: all",
+        )
+    )
+    assert not unicasts(f"timeline:{steps}", "count: 10, rate: 10/s").run.broke_off

@@ -30,6 +30,7 @@ from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.trace import Event, read_blocks_untrusted
 
@@ -641,9 +642,18 @@ def test_a_setting_that_is_changed_at_run_time_takes_effect() -> None:
     assert len([time for time in acks if 1.5 < time <= 3.0]) >= 14
 
 
-def test_a_setting_that_may_not_change_ends_the_run_with_what_may() -> None:
-    steps = "at: 1s, do: set-attribute, member: n1, attribute: window_messages, value: 5"
-    assert "window_messages can not change at run time" in simulate(story(steps), 1).broke_off
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("attribute: window_messages, value: 5", "window_messages can not change at run time"),
+        ("attribute: xmit_interval, value: 0s", "xmit_interval is 0: it must be positive"),
+        ("attribute: GMS.join_timeout, value: 1s", "no protocol GMS with settings that may change"),
+    ],
+)
+def test_a_setting_that_no_member_takes_is_refused_before_the_run(change: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as refused:
+        simulate(story(f"at: 1s, do: set-attribute, member: n1, {change}"), 1)
+    assert refused.value.place is not None
 
 
 # -- Loads -----------------------------------------------------------------------------------------

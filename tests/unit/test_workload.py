@@ -101,6 +101,24 @@ def test_a_count_is_what_each_destination_gets_and_then_it_is_over() -> None:
     assert not run.driver.is_running
 
 
+def test_who_is_named_gets_the_rest_when_it_comes_back() -> None:
+    """Also where nobody else gets anything meanwhile."""
+    run = Run(
+        FakeChannel("n0", "n1", "n2"),
+        read_load({"do": "unicast", "to": "n1", "rate": "100/s", "count": 100}),
+    )
+    run.until(0.5, 0.01)
+    run.channel.install("n0", "n2")
+    run.until(5.0, 0.01)
+    before = len(run.channel.to("n1"))
+    assert before < 100
+    assert run.driver.is_running
+    run.channel.install("n0", "n1", "n2")
+    run.until(7.0, 0.01)
+    assert len(run.channel.to("n1")) == 100
+    assert not run.driver.is_running
+
+
 def test_after_a_long_stop_only_so_much_is_caught_up_at_once() -> None:
     """The process was stopped for a minute: a second's worth is offered, the rest put off."""
     run = Run(FakeChannel(), load(rate="100/s", count=2_000))
