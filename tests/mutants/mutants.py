@@ -164,7 +164,7 @@ def stamps_ignored(patches: Patches) -> None:
     """A delayed ack purges what the answer to a newer SFS still needs."""
 
     @patches.method(Feedback)
-    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str) -> bool:
+    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str, now: float) -> bool:
         return False
 
 
@@ -174,11 +174,11 @@ def timestamps_compared_as_numbers(patches: Patches) -> None:
     old = Feedback._is_stale
 
     @patches.method(Feedback)
-    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str) -> bool:
+    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str, now: float) -> bool:
         if head.stamp < entry.last_stamp:
             self._port.drop(f"{what}-old-stamp")
             return True
-        return old(self, entry, head, what)
+        return old(self, entry, head, what, now)
 
 
 @mutant("behaviours §18.2", ("C1", "G1"), ACKING)

@@ -160,10 +160,22 @@ def test_an_ack_purges_and_wakes_the_outbox() -> None:
 def test_an_ack_that_is_not_believed_changes_nothing(conn: int, stamp: int, reason: str) -> None:
     part = Sending()
     part.send(b"1", b"2")
-    part.entry.last_stamp = 5
+    part.entry.last_stamp, part.entry.last_stamp_at = 5, 0.0
     part.feedback.on_ack(control(part.state, wire.ACK, 2, conn=conn, stamp=stamp)[0], 0.1)
     assert part.entry.window.low == 0
     assert part.state.port.drops == {reason: 1}
+
+
+def test_after_a_silence_longer_than_any_way_every_stamp_is_new() -> None:
+    """The peer acked 2**31 times to others meanwhile: its stamp now looks older."""
+    part = Sending()
+    part.send(b"1", b"2")
+    part.feedback.on_ack(control(part.state, wire.ACK, 1, stamp=5)[0], 0.0)
+    late, old = part.feedback._longest_way(), 5 + (1 << 31)
+    part.feedback.on_ack(control(part.state, wire.ACK, 2, stamp=old)[0], late)
+    assert part.entry.window.low == 1
+    part.feedback.on_ack(control(part.state, wire.ACK, 2, stamp=old)[0], late + 0.1)
+    assert part.entry.window.low == 2
 
 
 def test_an_ack_of_what_was_not_sent_is_bad() -> None:

@@ -58,6 +58,7 @@ class SenderEntry(Entry):
         "established",
         "heard_at",
         "last_stamp",
+        "last_stamp_at",
         "tail_resent_at",
         "tries",
         "watermark",
@@ -71,6 +72,7 @@ class SenderEntry(Entry):
         self.window = window
         self.heard_at = -inf
         self.last_stamp = 0
+        self.last_stamp_at = -inf
         """Timestamp of the newest ACK, STABLE or SFS believed; 0 before the first."""
         self.watermark = (-1, -1)
         """Highest acked and highest sent at the previous look."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stormcast.node.core import wire
 from stormcast.node.core.codec import unpack_ranges_untrusted
 from stormcast.node.core.errors import BadFrame
@@ -12,12 +14,16 @@ from stormcast.node.protocols.unicast.outgoing import Outgoing
 from stormcast.node.protocols.unicast.repairs import Repairs
 from stormcast.node.protocols.unicast.state import Connections
 
+LEAST_LONGEST_WAY: Final = 60.0
+"""Seconds for which a frame may be under way, at least."""
+
 
 class Feedback:
     """Purges what is acked (G6), and resends what is requested."""
 
     def __init__(self, state: Connections, outgoing: Outgoing, repairs: Repairs) -> None:
         historical = state.config.historical
+        self._state = state
         self._entries = state.senders
         self._port = state.port
         self._protocol = state.generation.protocol
@@ -47,7 +53,7 @@ class Feedback:
         if entry is None:
             return None
         seqno = self._acked_by(entry, head)
-        if self._is_stale(entry, head, what):
+        if self._is_stale(entry, head, what, now):
             return None
         self._purge(entry, seqno, now)
         entry.established = True
@@ -60,7 +66,7 @@ class Feedback:
             return
         if head.lo > entry.window.high and self._every_conn:
             raise BadFrame("sfs-beyond-sent")
-        if self._is_stale(entry, head, "sfs"):
+        if self._is_stale(entry, head, "sfs", now):
             return
         entry.heard_at = now
         self._repairs.answer_sfs(entry, head, now)
@@ -94,15 +100,26 @@ class Feedback:
             return None
         return entry
 
-    def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
+    def _is_stale(self, entry: SenderEntry, head: Head, what: str, now: float) -> bool:
         """Whether a frame with a newer timestamp was accepted before (JGRP-1873)."""
         if not self._has_stamps:
             return False
-        if entry.last_stamp and not is_newer(head.stamp, entry.last_stamp):
+        if (
+            entry.last_stamp
+            and not is_newer(head.stamp, entry.last_stamp)
+            and now - entry.last_stamp_at <= self._longest_way()
+        ):
             self._port.drop(f"{what}-old-stamp")
             return True
         entry.last_stamp = head.stamp
+        entry.last_stamp_at = now
         return False
+
+    def _longest_way(self) -> float:
+        """Return for how many seconds a frame may be under way. A member counts its timestamps for
+        all peers together: after a longer silence, one that looks old may be half the circle
+        ahead."""
+        return max(self._state.config.conn_close_timeout, LEAST_LONGEST_WAY)
 
     def _acked_by(self, entry: SenderEntry, head: Head) -> int:
         """Return the acked seqno of a control frame; BadFrame if it was never sent."""
