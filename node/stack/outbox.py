@@ -46,8 +46,6 @@ class Outbox:
         self._numbers: dict[int, int] = {}
         """How many messages were accepted for a destination whose lane was removed; the latest
         last."""
-        self._highest_forgotten = 0
-        """The highest of these numbers that was forgotten: other lanes begin above it."""
         self._untold: list[Abandoned] = []
 
     # -- Lanes -------------------------------------------------------------------------------------
@@ -66,9 +64,7 @@ class Outbox:
             f"dest is {dest}: it must be the short id of an address"
             + (", or GROUP" if self._has_group else ""),
         )
-        lane = self.lanes[dest] = Lane(
-            dest, self.bound, self._numbers.pop(dest, self._highest_forgotten)
-        )
+        lane = self.lanes[dest] = Lane(dest, self.bound, self._numbers.pop(dest, 0))
         return lane
 
     def pending(self, dest: int) -> int:
@@ -160,8 +156,7 @@ class Outbox:
     def _remember(self, peer: int, numbered: int) -> None:
         self._numbers[peer] = numbered
         if len(self._numbers) > REMEMBERED_LANES:
-            oldest = next(iter(self._numbers))
-            self._highest_forgotten = max(self._highest_forgotten, self._numbers.pop(oldest))
+            del self._numbers[next(iter(self._numbers))]
 
     # -- What is given up ----------------------------------------------------------------------
 
