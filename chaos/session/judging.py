@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +20,8 @@ from stormcast.chaos.oracles.verdict import (
     worst,
 )
 from stormcast.chaos.session.record import RunRecord, ViewSeen
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import STOP
 
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """Guarantees that can only be judged of a run that came to its end."""
@@ -55,6 +58,7 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     findings = content_findings(run)
     findings += [_counted(run, finding, expect.by) for expect, finding in expected]
     findings += load_findings(run)
+    findings += shortfall_findings(scenario, run)
     findings += unowed_findings(scenario, run.evidence)
     if run.views and "G8" in scenario.guarantees:
         findings.append(_counted(run, one_group_finding(run), run.seconds))
@@ -134,6 +138,39 @@ def load_findings(run: RunRecord) -> list[Finding]:
         return []
     detail = "a load ended by an error, before all of it was offered"
     return [Finding(RUN, Verdict.UNKNOWN, detail, run.load_errors[:5])]
+
+
+def shortfall_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Return a doubt where a member offered less than its loads say, and lives: whatever kept it
+    from that, less was tried than the scenario asks for. Of a member that was killed nobody knows
+    what it offered last."""
+    evidence = run.evidence
+    if not run.complete or run.is_cut_short or evidence.defects:
+        return []
+    asked: Counter[tuple[str, str | None]] = Counter()
+    for load in scenario.workload:
+        if load.do == "multicast":
+            asked.update({(source, None): load.count for source in load.sources})
+        else:
+            asked.update(dict.fromkeys(load.pairs(), load.count))
+    offered: Counter[tuple[str, str | None]] = Counter()
+    # Of several incarnations of one member each has a name of its own.
+    names = {member.short: run.lives[member.label].name for member in evidence.members.values()}
+    for (source, to), outgoing in evidence.application.outgoing.items():
+        if outgoing.offered is not None and (to == GROUP or to in names):
+            offered[names[source], names.get(to)] += outgoing.offered.hi
+    ended = [member for member in evidence.members.values() if not member.lives]
+    living = {None, *(names[one.short] for one in evidence.members.values() if one.lives)}
+    killed = {names[member.short] for member in ended if member.events[-1].kind != STOP}
+    short = [
+        f"{source} offered {offered[source, dest]} of {count} messages to {dest or 'the group'}"
+        for (source, dest), count in asked.items()
+        if {source, dest} <= living and source not in killed and offered[source, dest] < count
+    ]
+    if not short:
+        return []
+    detail = "less was offered than the workload says"
+    return [Finding(RUN, Verdict.UNKNOWN, detail, tuple(short[:5]))]
 
 
 def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:

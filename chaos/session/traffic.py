@@ -6,6 +6,7 @@ earlier incarnation of it had sent. What is due by now it sends at once, as if i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ class Traffic:
         self._taken: dict[tuple[str, str | None], int] = {}
         """The messages that incarnations that are gone had sent, by source and dest; no dest: the
         group."""
+        self._noted: dict[int, Counter[str | None]] = {}
+        """What of that was noted of each incarnation, by its short id: one that leaves is noted as
+        it begins to leave, and once more when it is ended or started anew."""
         self._coming: frozenset[str] = frozenset()
         self._errors: dict[str, None] = {}
         """What loads ended by that did not work, such as messages too large for the stack."""
@@ -44,6 +48,7 @@ class Traffic:
         for name in self._roster.answering():
             self._note_sent(name)
         self._taken = {pair: -number for pair, number in self._taken.items()}
+        self._noted.clear()
 
     def expect(self, names: Iterable[str]) -> None:
         """Take the names of members that steps will still start."""
@@ -205,10 +210,16 @@ class Traffic:
         except MemberError:
             # The member ended by itself, a moment ago; its messages will be sent again.
             return
+        sent: Counter[str | None] = Counter()
         for short, number in streams.items():
             dest = self._roster.names.get(int(short, 16)) if int(short, 16) else None
             if dest is not None or not int(short, 16):
-                self._taken[name, dest] = self._taken.get((name, dest), 0) + int(number)
+                sent[dest] += int(number)
+        me = self._roster.short(name) or 0
+        before = self._noted.get(me, Counter())
+        for dest, number in sent.items():
+            self._taken[name, dest] = self._taken.get((name, dest), 0) + number - before[dest]
+        self._noted[me] = sent
 
 
 def load_words(

@@ -8,6 +8,7 @@ from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.node.member.workload import Job
 
 HEAD = """
 name: owed
@@ -92,6 +93,26 @@ def test_a_member_that_comes_back_gets_the_rest_of_a_load(step: str, stack: str)
     outcome = unicasts(f"timeline:\n  - {{at: 2s, {step}, for: 4s}}", stack=stack)
     assert outcome.verdict is Verdict.HOLDS
     assert sum(outcome.run.sent_by_pair.values()) > 250
+
+
+def test_a_source_that_leaves_by_two_steps_has_the_rest_to_send_once() -> None:
+    """What it had sent must not be counted twice."""
+    leaves = "".join(f"\n  - {{at: {at}s, do: leave, member: n0, for: 1s}}" for at in (5, 5))
+    outcome = unicasts(f"timeline:{leaves}")
+    assert outcome.verdict is Verdict.HOLDS, outcome.judgement.findings
+    assert sum(outcome.run.sent_by_pair.values()) > 250
+
+
+def test_whatever_ends_a_load_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member takes its load for done as soon as nobody is there who is to get more of it."""
+    monkeypatch.setattr(
+        Job, "waits_for", lambda job, sending: sending.short >= 0 and not job.is_done(sending)
+    )
+    outcome = unicasts("timeline:\n  - {at: 2s, do: leave, member: n1, for: 4s}")
+    assert outcome.verdict is Verdict.UNKNOWN
+    told = {f.detail: f.witness for f in outcome.judgement.findings if f.guarantee == RUN}
+    (short,) = told["less was offered than the workload says"]
+    assert "of 300 messages to n1" in str(short)
 
 
 def test_a_load_that_ends_by_an_error_is_told() -> None:
