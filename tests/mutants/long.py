@@ -61,6 +61,7 @@ def repeats_stay_at_the_255th(patches: Patches) -> None:
 def pieces_of_strangers_go_after_a_minute(patches: Patches) -> None:
     """What a stranger began is given up after a minute, though its sender goes on for ever."""
     patches.put(Reassembler, "_expiry", LEAST_EXPIRY)
+    patches.put(Reassembler, "_long_expiry", LEAST_EXPIRY)
 
 
 @mutant("alarms", ("A1", "G1", "G8"), story="an-alarm-that-is-due-while-a-window-is-completed-1")
@@ -106,7 +107,7 @@ def gaps_above_an_answer_are_not_noticed(patches: Patches) -> None:
             completed.append(entry)
 
 
-@mutant("acks", ("C1", "G1"), story="acks-of-an-interval-that-changed-1")
+@mutant("acks", ("G8", "C1"), story="acks-of-an-interval-that-changed-1")
 def acks_wait_by_the_old_interval(patches: Patches) -> None:
     """An ack that waits leaves by the interval of its time, whatever is set later."""
 
