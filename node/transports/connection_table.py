@@ -158,6 +158,8 @@ class ConnectionTable:
             # The end that dialled says hello first; now that the peer is known, answer.
             self._number(connection)
             connection.greet()
+        else:
+            self.dialler.note_answer(connection.remote, peer.short)
         self.counters["opened"] += 1
         self._set_stranger(connection, set(self.owner.destinations()))
         self.places.locate(peer)
@@ -172,6 +174,12 @@ class ConnectionTable:
             self.missed.discard(peer.short)
             self.owner.on_connection_lost(peer.short)
         return True
+
+    def is_somebody_else_at(self, at: SocketAddress, peer: int) -> bool:
+        """Whether another one than `peer`, to whom a connection stands, answered at its place: a
+        member that was started anew on the port of its dead incarnation."""
+        other = self.dialler.answered.get(at, peer)
+        return other != peer and other in self.open
 
     def make_room_for(self, connection: Connection, size: int) -> None:
         self.strangers.make_room_for(connection, size)
@@ -262,7 +270,8 @@ class ConnectionTable:
         patience = self._config.conn_expire_time
         now = self.owner.now()
         for connection in list(self.open.values()):
-            if now - connection.last_used > patience:
+            # What waits to be written may wait for a peer that is busy for longer.
+            if now - connection.last_used > patience and not connection.out.frames:
                 self.counters["expired"] += 1
                 self._retire(connection)
         self._reaper = self.owner.loop.call_later(patience / REAPS_PER_LIFE, self._reap)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.transports.places import MAX_LEARNED
 from stormcast.node.transports.stream_sockets import tune
+
+SEARCH_SHARE: Final = 0.25
+"""The share of the connections in the making that may lead to places where somebody is looked for;
+the others are for members that a frame is for."""
 
 if TYPE_CHECKING:
     from stormcast.node.settings.transports import TcpConfig
@@ -33,6 +38,8 @@ class Dialler:
         """Connections that do not stand yet, by the address they lead to."""
         self.own: set[SocketAddress] = set()
         """Addresses that lead to this member itself."""
+        self.answered: dict[SocketAddress, int] = {}
+        """By address that was dialled, the short id of who answered last."""
         self.is_stopped = False
         self._config = config
         self._owner = owner
@@ -41,6 +48,11 @@ class Dialler:
         self._make = make
         self._most = most
         """Connections that may be in the making at a time."""
+        self._most_searching = max(1, int(most * SEARCH_SHARE))
+        self._searching: set[SocketAddress] = set()
+        """Those of `dialled` where somebody is looked for."""
+        self._searched: dict[SocketAddress, float] = {}
+        """When somebody was last looked for at an address."""
         self._pauses: dict[SocketAddress, tuple[float, float]] = {}
         """By address at which dialling failed: when to dial again, and the pause after that."""
 
@@ -62,6 +74,30 @@ class Dialler:
         connection.connect(self._config.sock_conn_timeout)
         return connection
 
+    def search(self, places: Iterable[SocketAddress]) -> list[Connection]:
+        """Return the connections that are being made to places where somebody may be. Where there
+        are too many, those come first at which nobody was looked for, or longest ago: a host that
+        is gone takes its place for as long as dialling may take."""
+        found = []
+        for at in sorted(places, key=lambda at: self._searched.get(at, -inf)):
+            connection = self.dialled.get(at)
+            if connection is None:
+                if len(self._searching) >= self._most_searching:
+                    self._counters["search_too_many"] += 1
+                    continue
+                connection = self.dial(at)
+                if connection is None:
+                    continue
+                self._searching.add(at)
+                self._note_search(at)
+            found.append(connection)
+        return found
+
+    def _note_search(self, at: SocketAddress) -> None:
+        if len(self._searched) >= MAX_LEARNED:
+            self._searched.clear()
+        self._searched[at] = self._owner.now()
+
     def _socket(self, at: SocketAddress) -> socket.socket | None:
         try:
             sock = socket.socket(
@@ -81,7 +117,7 @@ class Dialler:
     def on_established(self, connection: Connection) -> None:
         """Forget a connection that stands, and the pauses for its address."""
         if self.dialled.get(connection.remote) is connection:
-            del self.dialled[connection.remote]
+            self._end(connection.remote)
         self._pauses.pop(connection.remote, None)
 
     def on_closed(self, connection: Connection) -> bool:
@@ -89,10 +125,20 @@ class Dialler:
         at = connection.remote
         if self.dialled.get(at) is not connection:
             return False
-        del self.dialled[at]
+        self._end(at)
         if len(self._pauses) >= MAX_LEARNED:
             self._pauses.clear()
         _not_before, wait = self._pauses.get(at, (0.0, self._config.reconnect_interval))
         most = self._config.reconnect_max_interval
         self._pauses[at] = (self._owner.now() + wait, min(2 * wait, most))
         return True
+
+    def note_answer(self, at: SocketAddress, short: int) -> None:
+        """Note who answered where this member dialled."""
+        if len(self.answered) >= MAX_LEARNED:
+            self.answered.clear()
+        self.answered[at] = short
+
+    def _end(self, at: SocketAddress) -> None:
+        del self.dialled[at]
+        self._searching.discard(at)

@@ -152,9 +152,11 @@ class TcpTransport(Transport):
         if connection is not None:
             return connection
         at = table.places.at.get(peer)
+        dialled = None
         if at is None:
             self.owner.want_address(peer)
-        dialled = table.dialler.dial(at) if at is not None else None
+        elif not table.is_somebody_else_at(at, peer):
+            dialled = table.dialler.dial(at)
         if dialled is None and len(table.missed) < MAX_LEARNED:
             table.missed.add(peer)
         return dialled
@@ -164,12 +166,9 @@ class TcpTransport(Transport):
         table, places = self._table, self._table.places
         standing = {one.remote for one in table.open.values()}
         standing.update(places.at[short] for short in table.open if short in places.at)
-        chosen = dict.fromkeys(table.open.values())
-        for at in places.of_everyone(self.owner.hosts()):
-            dialled = table.dialler.dial(at) if at not in standing else None
-            if dialled is not None:
-                chosen[dialled] = None
-        return list(chosen)
+        wanted = places.of_everyone(self.owner.hosts())
+        searched = table.dialler.search(at for at in wanted if at not in standing)
+        return list(dict.fromkeys([*table.open.values(), *searched]))
 
     # -- Figures -----------------------------------------------------------------------------
 

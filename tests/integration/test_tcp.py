@@ -797,6 +797,57 @@ async def test_a_goodbye_is_answered_with_what_waits_and_a_goodbye() -> None:
         assert a.lost == []
 
 
+@both
+@on_a_loop
+async def test_a_connection_in_which_frames_wait_is_not_idle(kind: type[TcpConfig]) -> None:
+    """Its other end is busy for longer than a connection may be idle."""
+    config = tcp(kind, conn_expire_time=0.4, send_buffer=8192, receive_buffer=8192)
+    async with stations(config, "a", "b") as (a, b):
+        meet(a, b)
+        a.send(b.short, b"x")
+        await until(lambda: b.got)
+        (busy,) = b.transport._table.open.values()
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(busy._fileno)
+        b.transport._table._reaper.cancel()
+        for _ in range(40):
+            a.send(b.short, bytes(50_000))
+        await asyncio.sleep(1.5)
+        assert "expired" not in a.counters
+        loop.add_reader(busy._fileno, busy._on_readable)
+        await until(lambda: len(b.got) == 41)
+        assert not a.lost
+
+
+@both
+@pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
+@on_a_loop
+async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_there(
+    kind: type[TcpConfig], identity: int
+) -> None:
+    """A member restarts at once on its port, and the view still has its dead incarnation."""
+    config = tcp(kind)
+    async with stations(config, "a", "b") as (a, b):
+        meet(a, b)
+        a.send(b.short, b"x")
+        await until(lambda: b.got)
+        dead, port = b.address, port_of(b)
+        b.close()
+        await until(lambda: not connections(a))
+        again = Station("b", identity).open(tcp(kind, bind_port=port, port_range=0))
+        try:
+            a.members = (dead.short, again.short)
+            a.transport.on_view([a.address, dead, again.address])
+            for _ in range(50):
+                a.transport.send([a.frame(wire.GROUP)])
+                await asyncio.sleep(0.002)
+            await until(lambda: len(again.got) >= 50)
+            assert again.counters["opened"] <= 2
+            assert not again.lost
+        finally:
+            again.close()
+
+
 @on_a_loop
 async def test_an_idle_connection_expires_and_one_in_use_does_not() -> None:
     async with stations(tcp(conn_expire_time=0.2), "a", "b", "c") as (a, b, c):

@@ -15,7 +15,7 @@ from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 LO = Interface("lo", 1, "127.0.0.1", "loopback")
 AT = ("127.0.0.1", 9)
-OTHER = ("127.0.0.1", 10)
+OTHER = ("127.0.0.1", 100)
 
 
 class Dialled:
@@ -32,13 +32,13 @@ class Dialled:
 class Caller:
     """A station with a clock, and the dialler that it has."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 3) -> None:
         self.at = 0.0
         self.made: list[Dialled] = []
         config = TcpConfig(reconnect_interval=1.0, reconnect_max_interval=4.0)
         station: Any = self
         make: Any = self._make
-        self.dialler = Dialler(config, station, LO, Counter(), make, most=3)
+        self.dialler = Dialler(config, station, LO, Counter(), make, most)
 
     def _make(self, sock: socket.socket, remote: SocketAddress) -> Dialled:
         self.made.append(Dialled(sock, remote))
@@ -102,3 +102,19 @@ def test_one_that_stands_is_over_with_its_pauses(caller: Caller) -> None:
     caller.fail()
     caller.at = 2.0
     assert caller.dial() is not None
+
+
+def test_searches_leave_room_for_members_and_come_to_every_place_in_time() -> None:
+    """Twenty hosts are gone, and say nothing: two of eight connections may wait for them."""
+    caller = Caller(most=8)
+    gone = [("127.0.0.1", port) for port in range(1, 21)]
+    for _ in range(10):
+        assert len(caller.dialler.search(gone)) == 2
+        assert caller.dial(OTHER) is not None
+        for one in list(caller.dialler.dialled.values()):
+            caller.dialler.on_closed(one)
+        caller.at += 10.0
+    tried = [one.remote for one in caller.made if one.remote != OTHER]
+    assert sorted(tried) == gone
+    for one in caller.made:
+        one.sock.close()
