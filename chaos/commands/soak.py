@@ -49,8 +49,6 @@ LINE_SECONDS: Final = 60.0
 """Real seconds between two lines on how it goes, besides those on incidents."""
 DRIFT_SECONDS: Final = 60.0
 """Real seconds between two looks at what grows."""
-MOST_SAMPLES: Final = 500
-"""The windows, the last ones, in which something must have grown to be told."""
 
 
 Report = Callable[[Path], None]
@@ -328,7 +326,7 @@ class _Watch:
         is done now and then."""
         if is_over or time.monotonic() - self._drifts_at >= DRIFT_SECONDS:
             self._drifts_at = time.monotonic()
-            self._drifts = drifts([*self._kept.windows, *self._directory.lines][-MOST_SAMPLES:])
+            self._drifts = drifts([*self._kept.windows, *self._directory.lines])
         return self._drifts
 
     def _verdict(self) -> Verdict:

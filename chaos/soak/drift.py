@@ -7,7 +7,7 @@ only if the slope is above the limit with high confidence, so noise is not taken
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, sqrt
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,11 @@ WARM_UP: Final = 0.25
 LEAST: Final = 8
 """Samples after that, below which nothing is said."""
 
+MOST: Final = 500
+"""Windows, the latest ones, in which something must have grown to be told: all pairs are compared."""
 HOUR: Final = 3600.0
+LEAST_HOURS: Final = 1.0
+"""Hours before which nothing is said: a process takes a while until it has all that it needs."""
 LIMITS: Final[Mapping[str, float]] = {"memory": 4 << 20, "descriptors": 1.0, "threads": 1.0}
 """By figure: the growth per hour that is none."""
 JUDGE: Final = "judge"
@@ -72,32 +76,41 @@ class Drift(NamedTuple):
     of: str
     figure: str
     slope: Slope
+    hours: float
+    """How long was weighed: a process takes minutes until it has what it needs."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was weighed, for long enough, to tell."""
+        return self.slope.samples >= LEAST and self.hours >= LEAST_HOURS
 
     @property
     def grows(self) -> bool:
         """Whether it grows, and not by chance."""
-        return self.slope.is_above(LIMITS[self.figure])
+        return self.is_known and self.slope.is_above(LIMITS[self.figure])
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` has it."""
-        is_known = self.slope.samples >= LEAST
         return {
             "of": self.of,
             "figure": self.figure,
-            "per_hour": round(self.slope.value, 3) if is_known else None,
+            "per_hour": round(self.slope.value, 3) if self.slope.samples >= LEAST else None,
             "at_least": round(self.slope.lower, 3) if self.slope.lower > float("-inf") else None,
             "samples": self.slope.samples,
-            "verdict": ("grows" if self.grows else "steady") if is_known else "too short",
+            "verdict": ("grows" if self.grows else "steady") if self.is_known else "too short",
         }
 
 
-def drifts(windows: Iterable[Mapping[str, Any]]) -> list[Drift]:
-    """Return the drift of each figure, from the lines of `windows.jsonl`. A member that was started
-    anew is a series of its own: it begins again with what a young process takes."""
+def drifts(windows: Sequence[Mapping[str, Any]], latest: int = MOST) -> list[Drift]:
+    """Return the drift of each figure, from the lines of `windows.jsonl`, the latest of them. A
+    member that was started anew is a series of its own: it begins again with what a young process
+    takes."""
     series: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     at = 0.0
-    for window in windows:
+    for number, window in enumerate(windows):
         at += float(window["seconds"])
+        if number < len(windows) - latest:
+            continue
         for who, weight in window.get("weights", {}).items():
             of = JUDGE if who == JUDGE else "members"
             for figure in LIMITS:
@@ -105,4 +118,7 @@ def drifts(windows: Iterable[Mapping[str, Any]]) -> list[Drift]:
     found: dict[tuple[str, str], list[Samples]] = {}
     for (of, figure, _who), samples in series.items():
         found.setdefault((of, figure), []).append(after_warm_up(samples))
-    return [Drift(of, figure, slope_of(*all_)) for (of, figure), all_ in sorted(found.items())]
+    return [
+        Drift(of, figure, slope_of(*all_), at / HOUR)
+        for (of, figure), all_ in sorted(found.items())
+    ]

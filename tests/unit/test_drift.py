@@ -61,6 +61,22 @@ def test_of_a_few_windows_nothing_is_said() -> None:
     assert told([{"seconds": 60.0}]) == {}
 
 
+def test_before_an_hour_is_over_nothing_is_said() -> None:
+    """Until then a process may still take what it needs."""
+    early = told(windows(59, leak=40.0))["members", "memory"]
+    assert not early.grows
+    assert early.as_json()["verdict"] == "too short"
+    assert early.as_json()["per_hour"] is not None
+    assert told(windows(60, leak=40.0))["members", "memory"].grows
+
+
+def test_only_the_latest_windows_are_compared_however_long_the_soak_is() -> None:
+    """Sixty that leaked, and then sixty that did not."""
+    lines = [*windows(60, leak=40.0), *windows(60)]
+    assert not drifts(lines, latest=50)[1].grows
+    assert {one.as_json()["verdict"] for one in drifts(lines, latest=50)} <= {"steady", "grows"}
+
+
 def test_a_process_is_weighed() -> None:
     code = "import sys, threading; e = threading.Event(); t = threading.Thread(target=e.wait)\n"
     code += "t.daemon = True; t.start(); f = open('/dev/null'); print('up', flush=True); input()"
