@@ -64,7 +64,7 @@ class Decider:
         """Decide on a frame of `size` bytes; `frame` may be its preamble alone."""
         rule = self.rule_for(path, frame) if path.is_watched else None
         if rule is not None:
-            return outcome_of(rule, now + path.delay)
+            return self.by_rule(rule, path, now)
         return self.after_rules(path, frame, size, now)
 
     def after_rules(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
@@ -86,6 +86,12 @@ class Decider:
                 self.bites[rule.fault][path.ends] += 1
                 return rule
         return None
+
+    def by_rule(self, acting: ActingRule, path: Path, now: float) -> FrameOutcome:
+        """Return what a rule does with a frame. The path delays what arrives all the same."""
+        if acting.rule.does != "drop":
+            self.note_delay(path)
+        return outcome_of(acting, now + path.delay)
 
     def is_blocked(self, path: Path) -> bool:
         """Whether a path is cut. Counts a bite of each of its cuts."""

@@ -17,16 +17,20 @@ class Roles:
         members: Names,
         coordinator: Callable[[], str | None],
         participant: Callable[[str], str | None],
+        dead: Callable[[str], str | None],
     ) -> None:
         self._members = members
         self._coordinator = coordinator
         self._participant = participant
+        self._dead = dead
         self._struck: dict[str, str] = {}
         """The member that each fault with a role has struck, by the id of the fault."""
 
     def name_of(self, fault: str, action: Any) -> str | None:  # noqa: ANN401 whatever has a member
         """Return the member that a step means; None where nobody has the role, or had it."""
         name: str = action.member
+        if name == faults.RANDOM:
+            return self._dead(fault)
         if name not in faults.ROLES:
             return name
         if isinstance(action, faults.Resume | faults.Join) or (

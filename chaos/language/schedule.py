@@ -103,6 +103,11 @@ def schedule(scenario: Scenario, seed: int) -> tuple[TimedStep, ...]:
     return tuple(_Plan(scenario, seed).steps())
 
 
+def _periods(length: float, every: float) -> int:
+    """Return how many periods begin within a time. Quotients of decimal fractions are not exact."""
+    return ceil(round(length / every, 9))
+
+
 class _Plan:
     """Walks the timeline, and keeps count of the faults that last."""
 
@@ -123,6 +128,12 @@ class _Plan:
         finds them there, and does nothing."""
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
+        self.flapping: set[str] = set()
+        """The faults that come and go."""
+        self.recurring: set[str] = set()
+        """Those that have come."""
+        self.healed: set[str] = set()
+        """Those of them that were healed: they come no more."""
         self.pushed = number = 0
         for step in scenario.timeline:
             if not isinstance(step.action, CURES):
@@ -134,6 +145,8 @@ class _Plan:
         while self.ahead:
             now, when, _order, fault, action, duration = heappop(self.ahead)
             if when == _UNDO and not self._is_due(fault, action):
+                continue
+            if when == _DO and fault in self.healed:
                 continue
             action = self._chosen(fault, action)
             yield self._step(now, self._note(fault, action), action)
@@ -148,7 +161,8 @@ class _Plan:
             assert length is not None
             self._push_churn(step.at, step.action, length, fault)
         elif step.every is not None and step.up is not None and length is not None:
-            for number in range(ceil(length / step.every)):
+            self.flapping.add(fault)
+            for number in range(_periods(length, step.every)):
                 since = number * step.every
                 lasts = min(step.every - step.up, length - since)
                 self._push(step.at + since, _DO, fault, step.action, lasts)
@@ -158,7 +172,7 @@ class _Plan:
     def _push_churn(self, at: float, churn: faults.Churn, length: float, fault: str) -> None:
         """Push the steps of a churn: by turns one member goes and is back; at the end all are."""
         dice = Random(f"{self.seed}:{fault}")
-        number = ceil(length / churn.every)
+        number = _periods(length, churn.every)
         for turn in range(0, number, 2):
             member = dice.choice(churn.members)
             goes = dice.choice((faults.Leave, faults.Crash))(member=member)
@@ -200,6 +214,9 @@ class _Plan:
         ):
             # A dead member cannot be crashed again, and only a dead one wants a restart.
             if isinstance(action, faults.Restart):
+                if not self.down.keys() <= set(self.members):
+                    # Who is down by a role is known when the step is done.
+                    return action
                 fitting = [name for name in self.members if name in self.down]
             else:
                 stopped = {*self.down, *self.paused, *self.absent}
@@ -218,17 +235,21 @@ class _Plan:
                 del self.active[fault]
             case faults.NetworkFault():
                 self.active[fault] = action
+                if fault in self.flapping:
+                    self.recurring.add(fault)
             case faults.Heal(name=None):
                 self.active.clear()
+                self.healed |= self.recurring
                 return ""
             case faults.Heal(name=str(name)):
                 self.active.pop(name, None)
+                self.healed |= {name} & self.recurring
                 return name
             case faults.Release(name=name):
                 return name or ""
             case faults.Leave(member=member):
                 key = self._key(fault, member)
-                self.down[key] = fault
+                self.down.setdefault(key, fault)
                 if key in self.paused:
                     self.leaving.add(key)
             case faults.Crash(member=member):

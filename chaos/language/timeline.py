@@ -340,6 +340,9 @@ def _check_cure(
             )
         if not isinstance(names[action.name].action, faults.NetworkFault):
             raise item.peek("name").refuse("it is no network fault; restart or resume the member")
+        named = names[action.name].action
+        if isinstance(action, faults.Release) and getattr(named, "does", "") != "hold":
+            raise item.peek("name").refuse("it holds no frames; name a rule that does (does: hold)")
     mends = _mends(action)
     if mends and broken.isdisjoint(mends):
         raise item.peek("do").refuse(_NOTHING_TO_MEND[type(action)])

@@ -162,10 +162,13 @@ def shortfall_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     ended = [member for member in evidence.members.values() if not member.lives]
     living = {None, *(names[one.short] for one in evidence.members.values() if one.lives)}
     killed = {names[member.short] for member in ended if member.events[-1].kind != STOP}
+    never = {name for pair in asked for name in pair if name not in (None, *names.values())}
     short = [
         f"{source} offered {offered[source, dest]} of {count} messages to {dest or 'the group'}"
         for (source, dest), count in asked.items()
-        if {source, dest} <= living and source not in killed and offered[source, dest] < count
+        if {source, dest} <= living | never
+        and source not in killed
+        and offered[source, dest] < count
     ]
     if not short:
         return []
@@ -245,7 +248,11 @@ def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
 
 def _delivered(expect: Expect, run: RunRecord) -> Finding:
     late = []
-    for pair, wanted in expect.wanted(run.sent_by_pair).items():
+    pairs = expect.wanted(run.sent_by_pair)
+    if not pairs:
+        detail = f"nobody sent what was expected by t={expect.by:g}"
+        return Finding("G8", Verdict.UNKNOWN, detail)
+    for pair, wanted in pairs.items():
         reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
         got = reached[-1] if reached else 0
         if got < wanted:

@@ -42,14 +42,22 @@ class MemberFaults:
         self._effects = effects
         self._held: dict[tuple[Hold, str], str] = {}
         """The fault of each pause and stall that lasts, by its kind and its member."""
+        self._stalled: set[str] = set()
+        """Members whose application was told to take nothing: a paused one is told later."""
+        self._ended: set[str] = set()
+        """The faults that ended a member, to which an end may belong that starts it again."""
+        self._down: dict[str, str] = {}
+        """By member that is down or leaves: the fault that ended it."""
+        self._awaited: dict[str, TimedStep] = {}
+        """Steps that start members which have not left yet."""
 
     def do(self, step: TimedStep, name: str) -> None:
         """Do a step that is about one member."""
         action = step.action
-        if isinstance(action, faults.Resume):
-            self._undo("pause", name)
-        elif isinstance(action, faults.Consume):
-            self._undo("stall", name)
+        if isinstance(action, faults.Resume | faults.Consume):
+            what: Hold = "pause" if isinstance(action, faults.Resume) else "stall"
+            if self._held.get((what, name)) == step.fault or not step.fault:
+                self._undo(what, name)
         elif isinstance(action, faults.Restart | faults.Join):
             self._start(step, name)
         elif isinstance(action, Command) and self._roster.is_alive(name):
@@ -100,8 +108,15 @@ class MemberFaults:
     def _start(self, step: TimedStep, name: str) -> None:
         """Start a member; a restart ends the incarnation that may still run."""
         roster = self._roster
-        if isinstance(step.action, faults.Join) and roster.is_alive(name):
+        if step.fault in self._ended and self._down.get(name) != step.fault:
+            # It is the end of a fault, and the member was back since, or another fault ended it.
             return
+        if isinstance(step.action, faults.Join) and roster.is_alive(name):
+            if name in roster.leaving:
+                self._awaited[name] = step
+            return
+        self._awaited.pop(name, None)
+        self._down.pop(name, None)
         self._traffic.note_end(name)
         self._rig.begin(self._backend.now(), step, roster.shorts.get(name))
         self._effects.bite(step.fault)
@@ -109,18 +124,32 @@ class MemberFaults:
         self._effects.heal()
         roster.start(name)
 
+    def start_those_that_left(self) -> None:
+        """Start members that a step would have started before they had left."""
+        for name in [name for name in self._awaited if not self._roster.is_alive(name)]:
+            self._start(self._awaited.pop(name), name)
+
+    def awaited(self) -> frozenset[str]:
+        """Return the members that are started as soon as they have left."""
+        return frozenset(self._awaited)
+
     def _strike(self, step: TimedStep, name: str) -> None:
         action, roster = step.action, self._roster
+        if isinstance(action, faults.Leave) and name in roster.leaving:
+            return
+        self._traffic.note_sent(name)
+        self._rules.count_in(name)
         if isinstance(action, faults.Pause):
             roster.paused.add(name)
             self._backend.pause(name)
             return
+        self._traffic.note_end(name)
+        self._ended.add(step.fault)
+        self._down[name] = step.fault
         if isinstance(action, faults.Crash):
-            self._traffic.note_end(name)
             self._forget_process(name)
             roster.kill(name)
         elif isinstance(action, faults.Leave):
-            self._traffic.note_end(name)
             roster.leaving.add(name)
             self._backend.stop(name)
         self._effects.bite(step.fault)
@@ -128,7 +157,10 @@ class MemberFaults:
     def _undo(self, what: Hold, name: str) -> None:
         """End a pause or a stall."""
         fault, roster = self._held.pop((what, name), None), self._roster
-        if fault is None or not roster.is_alive(name):
+        if fault is None:
+            return
+        if not roster.is_alive(name):
+            self._note_held(what, name, fault)
             return
         self._effects.heal()
         if what == "pause":
@@ -145,6 +177,7 @@ class MemberFaults:
     def _stall(self, step: TimedStep, name: str, before: str | None) -> None:
         """Have an application take nothing, and record it now: a paused member is told later."""
         self._end_earlier(before, name)
+        self._stalled.add(name)
         self._rig.begin(self._backend.now(), step, self._roster.short(name))
         self._roster.ask(name, "POST", "/consume", {"consuming": False})
 
@@ -152,15 +185,22 @@ class MemberFaults:
         """Have an application go on, and record it now: until now a paused member had taken
         nothing of what it had acked."""
         answer = self._roster.ask(name, "POST", "/consume", {"consuming": True})
+        self._stalled.discard(name)
         self._effects.bite(fault, int(answer["waited"]))
         self._rig.end(self._backend.now(), fault, self._roster.shorts.get(name))
 
     def _forget_process(self, name: str) -> None:
         """Forget the pause and stall of a process that ends, its rules and waiting requests."""
-        for held in [held for held in self._held if held[1] == name]:
-            self._effects.bite(self._held.pop(held))
+        for what, held in [held for held in self._held if held[1] == name]:
+            self._note_held(what, held, self._held.pop((what, held)))
+        self._stalled.discard(name)
         self._mailbox.discard(name)
         self._rules.discard(name)
+
+    def _note_held(self, what: Hold, name: str, fault: str) -> None:
+        """Count a pause or a stall whose member is gone, if it ever began."""
+        if what == "pause" or name in self._stalled:
+            self._effects.bite(fault)
 
     # -- Commands --------------------------------------------------------------------------------
 

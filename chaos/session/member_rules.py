@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from stormcast.chaos import faults
+from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.faults import Names
 from stormcast.chaos.session.effects import Effects
 from stormcast.chaos.session.mailbox import Mailbox
@@ -23,7 +24,14 @@ class MemberRule:
     there: set[str] = field(default_factory=set)
     """Members whose running process has the rule, or gets it when the member goes on."""
     struck: dict[str, int] = field(default_factory=dict)
-    """How often the rule bit in each member, when it was last asked."""
+    """How often the rule bit in each running member, when it was last asked."""
+    struck_before: int = 0
+    """How often it bit in processes that ended."""
+
+    @property
+    def bites(self) -> int:
+        """How often the rule bit, as far as is known."""
+        return self.struck_before + sum(self.struck.values())
 
     @property
     def kind(self) -> str:
@@ -62,7 +70,7 @@ class MemberRules:
         """Take a rule out of all members."""
         self._count(self._active[fault])
         ended = self._active.pop(fault)
-        self._effects.bite(fault, sum(ended.struck.values()))
+        self._effects.bite(fault, ended.bites)
         for name in sorted(ended.there.intersection(self._roster.living())):
             words = {ended.kind: None}
             self._mailbox.tell(name, partial(self._roster.ask, name, "POST", "/probes", words))
@@ -78,15 +86,22 @@ class MemberRules:
         """Note that a process ended, with the test protocols in it."""
         for active in self._active.values():
             active.there.discard(name)
+            active.struck_before += active.struck.pop(name, 0)
 
     def count(self) -> None:
         """Ask members how often the rules inside of them bit."""
         for active in self._active.values():
             self._count(active)
 
+    def count_in(self, name: str) -> None:
+        """Ask one member, which is about to end or to be paused."""
+        for active in self._active.values():
+            if name in active.there:
+                self._count_one(active, name)
+
     def bites(self) -> dict[str, int]:
         """Return how often each acting rule had bitten when members were last asked."""
-        return {fault: sum(active.struck.values()) for fault, active in self._active.items()}
+        return {fault: active.bites for fault, active in self._active.items()}
 
     def _insert(self, name: str, active: MemberRule) -> None:
         roster = self._roster
@@ -97,5 +112,16 @@ class MemberRules:
 
     def _count(self, active: MemberRule) -> None:
         for name in active.there.intersection(self._roster.answering()):
+            self._count_one(active, name)
+
+    def _count_one(self, active: MemberRule, name: str) -> None:
+        if name not in self._roster.answering():
+            return
+        try:
             listed = self._roster.ask(name, "GET", "/probes")
-            active.struck[name] = sum(one["struck"] for one in listed if one["name"] == active.kind)
+        except MemberError:
+            # It ends, or has ended by itself a moment ago.
+            if self._roster.is_alive(name) and name not in self._roster.leaving:
+                raise
+            return
+        active.struck[name] = sum(one["struck"] for one in listed if one["name"] == active.kind)

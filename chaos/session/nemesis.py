@@ -36,13 +36,13 @@ class Nemesis:
         self.state = state
         """The state of the network now."""
         self.effects = Effects(backend.now)
-        mailbox = Mailbox(roster)
+        self._mailbox = mailbox = Mailbox(roster)
         self.member_rules = MemberRules(roster, mailbox, self.effects)
         self._members = MemberFaults(
             backend, roster, traffic, rig, self.member_rules, mailbox, self.effects
         )
         self._views = ManualViews(roster, mailbox, self.effects)
-        self._roles = Roles(roster.members, roster.coordinator, roster.participant)
+        self._roles = Roles(roster.members, roster.coordinator, roster.participant, roster.dead)
         self._backend = backend
         self.rig = rig
         self._in_members = in_members
@@ -84,8 +84,23 @@ class Nemesis:
         else:
             assert not isinstance(action, faults.Churn)
             name = self._roles.name_of(step.fault, action)
+            if not isinstance(action, faults.Resume | faults.Consume):
+                # Also where nobody has the role: the fault is then one that did not bite.
+                self.rig.kinds.setdefault(step.fault, step.do)
             if name is not None:
                 self._members.do(step, name)
+
+    def look_after(self, ready: Iterable[str]) -> None:
+        """Give members that are ready by now what waited for them, and start those again that have
+        left by now."""
+        for name in ready:
+            self.member_rules.insert(name)
+            self._mailbox.tell_what_waited(name)
+        self._members.start_those_that_left()
+
+    def awaited(self) -> frozenset[str]:
+        """Return the members that are started as soon as they have left."""
+        return self._members.awaited()
 
     def bites(self) -> dict[str, int]:
         """Return how often each fault has bitten so far."""

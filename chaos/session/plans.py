@@ -157,7 +157,7 @@ def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:
         why = f"{rule.does} frames"
     elif rule.match.connection is not None:
         why = "choose frames by connection"
-    elif rule.does == "drop" and not _is_one_place(rule):
+    elif not _is_one_place(rule):
         why = "count frames (occurrence, times) of several members together"
     if why:
         raise Unsupported(

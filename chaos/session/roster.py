@@ -127,6 +127,11 @@ class Roster:
         fitting = [name for name in self.living() if name != first]
         return Random(f"{self._seed}:{fault}").choice(fitting) if fitting else None
 
+    def dead(self, fault: str) -> str | None:
+        """Return a member that does not run, drawn by seed and fault; if all run, one of all."""
+        fitting = [name for name in self.members if not self.is_alive(name)]
+        return Random(f"{self._seed}:{fault}").choice(fitting or list(self.members))
+
     # -- Waiting until members are ready ---------------------------------------------------------
 
     def start_together(self, names: Iterable[str], meanwhile: Callable[[], None]) -> None:

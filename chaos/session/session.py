@@ -30,10 +30,12 @@ from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_reco
 from stormcast.chaos.session.roster import Roster
 from stormcast.chaos.session.settling import (
     LONGEST_WAIT,
+    STILL_SECONDS,
     Settling,
     hold_seconds,
     quiet_seconds,
     regroup_seconds,
+    still_seconds,
 )
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
@@ -107,6 +109,7 @@ class Session:
         """By short id, the messages that nobody sent, and of which somebody was told."""
         self._wall_ns = 0
         self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
+        self._still_for = STILL_SECONDS
         self._take_up(scenario, is_patient=backend.is_virtual)
 
     def _take_up(self, scenario: Scenario, *, is_patient: bool) -> None:
@@ -131,6 +134,7 @@ class Session:
         )
         self.steps = schedule(scenario, self._seed)
         self._settling = Settling(self.roster, is_patient=is_patient)
+        self._settling.still_for = self._still_for
         self._ending = Ending()
         self._agenda = Agenda(self.steps, scenario.workload, members)
 
@@ -168,6 +172,7 @@ class Session:
         else:
             self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
         self._regroup_for, self._hold_for = regroup_seconds(begun), hold_seconds(begun)
+        self._settling.still_for = self._still_for = min(still_seconds(begun), settle)
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
 
@@ -230,14 +235,13 @@ class Session:
         """Tell members that are ready by now their rules and what they are to send."""
         now = self.now()
         self.exits.look()
-        self.traffic.expect(self._agenda.still_to_come(now))
-        for name in self.roster.welcome() if self.roster.joining else ():
-            self.nemesis.member_rules.insert(name)
+        self.traffic.expect({*self._agenda.still_to_come(now), *self.nemesis.awaited()})
+        self.nemesis.look_after(self.roster.welcome() if self.roster.joining else ())
         self.traffic.catch_up()
 
     def _is_over(self) -> bool:
         alive = {name for name in self.roster.joining if self.roster.is_alive(name)}
-        return not alive and self.traffic.is_over()
+        return not alive and not self.nemesis.awaited() and self.traffic.is_over()
 
     # -- The end ---------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.session.roster import Roster, State
 
 STILL_SECONDS: Final = 1.5
-"""Seconds without a new message, or a piece of one, after which none is expected: longer than a
-sender waits before it asks again."""
+"""Seconds without a new message, or a piece of one, after which none is expected, at least."""
 REGROUPING: Final = ("suspect_within", "verify_within", "info_within", "check_within", "merge")
 """The bounds of the steps, one after the other, from a heal to one view of all living members."""
 LONGEST_WAIT: Final = 15.0
@@ -26,6 +25,9 @@ class Settling:
 
     def __init__(self, roster: Roster, *, is_patient: bool) -> None:
         self._roster = roster
+        self.still_for = STILL_SECONDS
+        """Seconds without a new message after which none is expected: longer than members wait
+        before they ask or repeat."""
         self._is_patient = is_patient
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
         self._last: dict[str, tuple[int, int]] = {}
@@ -38,13 +40,13 @@ class Settling:
         """Whether members held different views at the last look that met all of them."""
 
     def is_moving(self, now: float) -> bool:
-        """Whether messages are to come: a look at members within the last STILL_SECONDS found new
+        """Whether messages are to come: a look at members within the last `still_for` found new
         ones, or pieces, or the last look found a gap that will be an alarm."""
-        return self._has_gaps or now - self._since < STILL_SECONDS
+        return self._has_gaps or now - self._since < self.still_for
 
     def is_settled(self, now: float) -> bool:
         """Whether all members have everything and hold one view; instead of having everything it is
-        enough, where time is not free, that nothing came for STILL_SECONDS."""
+        enough, where time is not free, that nothing came for `still_for`."""
         roster = self._roster
         if roster.joining or roster.leaving.intersection(roster.living()):
             return False
@@ -61,7 +63,7 @@ class Settling:
         self.is_apart = roster.has_group and not _is_one_view(states)
         if self.is_apart or self._has_gaps:
             return False
-        is_still = not self._is_patient and now - self._since >= STILL_SECONDS
+        is_still = not self._is_patient and now - self._since >= self.still_for
         return is_still or has_all(states, has_group=roster.has_group)
 
 
@@ -101,6 +103,15 @@ def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float)
             late = (_number(bounds, name) for name in ("ack_within", "resend_within"))
             wanted += [seconds for seconds in late if seconds <= LONGEST_WAIT]
     return max(wanted) + MARGIN
+
+
+def still_seconds(evidence: Evidence) -> float:
+    """Return the seconds without a new message after which none is expected, by what members say of
+    their repeats and requests."""
+    wanted = [STILL_SECONDS]
+    for bounds in _promises(evidence):
+        wanted += [_number(bounds, "resend_within") * 1.1, _number(bounds, "request_spacing") * 2.2]
+    return max(wanted)
 
 
 def regroup_seconds(evidence: Evidence) -> float:

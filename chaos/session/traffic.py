@@ -46,7 +46,7 @@ class Traffic:
     def count_from_here(self) -> None:
         """Leave out of count what members had sent before, for other loads."""
         for name in self._roster.answering():
-            self._note_sent(name)
+            self.note_sent(name)
         self._taken = {pair: -number for pair, number in self._taken.items()}
         self._noted.clear()
 
@@ -75,8 +75,7 @@ class Traffic:
 
     def note_end(self, name: str) -> None:
         """Note how much a member has sent that is about to end."""
-        if name not in self._roster.paused:
-            self._note_sent(name)
+        self.note_sent(name)
         self._told = {told for told in self._told if told[1] != name}
         self._sending_on.discard(name)
 
@@ -202,7 +201,9 @@ class Traffic:
         if loads:
             self._roster.ask(name, "POST", "/workload", loads)
 
-    def _note_sent(self, name: str) -> None:
+    def note_sent(self, name: str) -> None:
+        """Note how much a member has sent, if it can be asked: before a pause, too, as it may end
+        while it is paused."""
         if name in self._roster.joining or name not in self._roster.answering():
             return
         try:

@@ -20,7 +20,7 @@ LEAST: Final = 8
 """Samples after that, below which nothing is said."""
 
 MOST: Final = 500
-"""Windows, the latest ones, in which something must have grown to be told: all pairs are compared."""
+"""Windows, the latest ones, in which something must have grown to be told."""
 HOUR: Final = 3600.0
 LEAST_HOURS: Final = 1.0
 """Hours before which nothing is said: a process takes a while until it has all that it needs."""

@@ -146,3 +146,23 @@ def test_without_a_cluster_there_is_nothing_to_do(tmp_path: Path) -> None:
     backend.close()
     with pytest.raises(BackendError, match="open it before"):
         backend.start("n0")
+
+
+def test_a_paused_member_takes_new_keys_within_a_second_after_it_goes_on(tmp_path: Path) -> None:
+    """Before, it takes what waits for it under the old ones."""
+    backend = SimBackend()
+    members = tuple(MemberPlan(name=name, config={"stack": "udp"}) for name in ("n0", "n1"))
+    backend.open(ClusterPlan(run="test", members=members, folder=tmp_path, sealed=True))
+    for name in ("n0", "n1"):
+        backend.start(name)
+    backend.wait(5.0)
+    stack = backend._world.members["n1"].host.stack
+    before = stack.keys
+    backend.pause("n1")
+    backend.change_keys("add")
+    backend.wait(3.0)
+    backend.resume("n1")
+    assert stack.keys == before
+    backend.wait(1.1)
+    assert stack.keys == backend._world.members["n0"].host.stack.keys
+    assert len(stack.keys) == 2

@@ -19,7 +19,8 @@ class SimKeys:
     def __init__(self, seed: int, given: tuple[ClusterKey, ...] = ()) -> None:
         self._random = Random(f"{seed}/keys")
         self._keys: tuple[ClusterKey, ...] = given or (self._draw(),)
-        self._given: list[Seals] = []
+        self._given: list[tuple[int, Seals]] = []
+        """Short id and seals of each incarnation."""
         self._cluster = xxh3_64_intdigest(b"sim") & 0xFFFFFFFF
 
     def _draw(self) -> ClusterKey:
@@ -28,11 +29,16 @@ class SimKeys:
     def seals(self, label: str, short: int) -> Seals:
         """Return the seals of a new incarnation."""
         given = Seals(self._keys, self._cluster, short, Random(f"{label}/seals/{short}").randbytes)
-        self._given.append(given)
+        self._given.append((short, given))
         return given
 
-    def change(self, step: str) -> Iterator[tuple[float, Callable[[], None]]]:
-        """Do a step; yield for each incarnation after how many seconds it follows, and how."""
+    def change(self, step: str) -> Iterator[tuple[int, float, Callable[[], None]]]:
+        """Do a step; yield for each incarnation its short id, after how many seconds it follows,
+        and how."""
         self._keys = changed(self._keys, step, self._draw)
-        for seals in self._given:
-            yield self._random.uniform(0.0, LOOK_SECONDS), partial(seals.set_keys, self._keys)
+        for short, seals in self._given:
+            yield short, self._random.uniform(0.0, LOOK_SECONDS), partial(self._look, seals)
+
+    def _look(self, seals: Seals) -> None:
+        """Have a member take the keys that stand in the file now."""
+        seals.set_keys(self._keys)

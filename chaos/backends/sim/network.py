@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from stormcast.chaos.faults.fate import Fate
-from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, FrameOutcome, damaged, outcome_of
+from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, FrameOutcome, damaged
 from stormcast.chaos.faults.paths import ActingRule, Ends, Path
 from stormcast.node.core.wire import identity
 
@@ -47,8 +47,7 @@ class Network:
         decider = self.decider
         rule = self._watch(path, dest, frame) if path.is_watched else None
         if rule is not None:
-            outcome = outcome_of(rule, now + path.delay)
-            self._carry_out(outcome, path, dest, frame)
+            self._carry_out(decider.by_rule(rule, path, now), path, dest, frame)
         elif not path.is_plain:
             outcome = decider.after_rules(path, frame, len(frame), now)
             self._carry_out(outcome, path, dest, frame)

@@ -38,12 +38,18 @@ class Strangers:
         """By fault."""
         self._forged: Counter[str] = Counter()
         """By fault: for how many frames it has forged others."""
+        self._begun: Counter[str] = Counter()
+        """By fault: how often it began."""
         self._kept = 0
         self.overheard: list[Overheard] = []
 
     def apply(self, acting: Mapping[str, faults.NetworkFault]) -> None:
         """Take the attacks that act from now on; those that ended send nothing more."""
+        before = self._acting
         self._acting = {key: one for key, one in acting.items() if isinstance(one, faults.Attack)}
+        for fault in self._acting.keys() - before.keys():
+            self._begun[fault] += 1
+            self._forged.pop(fault, None)
 
     def hear(self, path: Path, dest: int, frame: bytes) -> None:
         """Show a frame that is put on a path to the strangers who hear that path."""
@@ -92,13 +98,21 @@ class Strangers:
     def _send_later(
         self, fault: str, attack: faults.Replay, path: Path, dest: int, frame: bytes, copies: int
     ) -> None:
-        again = partial(self._send_again, fault, attack, path, dest, frame, copies)
+        begun = self._begun[fault]
+        again = partial(self._send_again, fault, begun, attack, path, dest, frame, copies)
         self._engine.call(self._engine.now + attack.after, again)
 
     def _send_again(
-        self, fault: str, attack: faults.Replay, path: Path, dest: int, frame: bytes, copies: int
+        self,
+        fault: str,
+        begun: int,
+        attack: faults.Replay,
+        path: Path,
+        dest: int,
+        frame: bytes,
+        copies: int,
     ) -> None:
-        if self._acting.get(fault) is not attack:
+        if fault not in self._acting or self._begun[fault] != begun:
             self._kept -= 1
             return
         self._send(fault, path, dest, frame)

@@ -172,10 +172,21 @@ class World:
             self.engine.call(now, partial(self._begin, host))
 
     def change_keys(self, step: str) -> None:
-        """Change the keys of all members, each at another moment of the next second."""
+        """Change the keys of all members: each looks at another moment of the next second, or of
+        that after it is resumed, when it has taken what came meanwhile."""
         assert self._keys is not None, "a run without keys has no feature to change them"
-        for delay, change in self._keys.change(step):
-            self.engine.call(self.engine.now + delay, change)
+        for short, delay, look in self._keys.change(step):
+            if host := self.engine.hosts.get(short):
+                self._look_later(host, delay, look)
+
+    def _look_later(self, host: Host, delay: float, look: Callable[[], None]) -> None:
+        def look_now() -> None:
+            if host.is_paused:
+                host.mail.append(partial(self._look_later, host, delay, look))
+            else:
+                look()
+
+        self.engine.call(self.engine.now + delay, look_now)
 
     def _begin(self, host: Host) -> None:
         """Have a member join its group."""
