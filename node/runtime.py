@@ -46,6 +46,8 @@ TELL_INTERVAL: Final = 1.0
 """Least seconds between two answers to frames that were not sealed by a known key."""
 _WALL_DIGITS: Final = 19
 """A trace has room for so many."""
+CONFIRM_SECONDS: Final = 4.0
+"""Seconds for which a member that leaves waits until others have confirmed what it sent."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -170,13 +172,17 @@ class Runtime:
         return waited
 
     async def flush(self) -> None:
-        """Wait until everything accepted is numbered; without a group, also until it is acked."""
+        """Wait until everything accepted is numbered, and confirmed by those it is for. In a group
+        no longer than CONFIRM_SECONDS for that: a member may be stalled, and what is left over is
+        told as given up."""
         stack = self.stack
+        patience = self.now() + CONFIRM_SECONDS
         while self.is_running:
-            senders = stack.unicast.send_connections().values()
-            is_acked = stack.group is not None or not any(len(one.window) for one in senders)
-            if is_acked and not stack.outbox.has_backlog:
-                return
+            is_over = stack.group is not None and self.now() > patience
+            if not stack.outbox.has_backlog:
+                if is_over or stack.is_confirmed():
+                    return
+                stack.hurry(self.now())
             self.wake()
             await asyncio.sleep(0.001)
 

@@ -13,6 +13,7 @@ from stormcast.node.core.batch import Arrival, Batch
 from stormcast.node.core.codec import unpack_lengths_untrusted
 from stormcast.node.core.errors import BadFrame, ConfigError
 from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
+from stormcast.node.core.model import FRAGMENT
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
 from stormcast.node.core.wire import Head
@@ -92,6 +93,20 @@ def request_missing(
             wire.XMIT_REQ, protocol, dest, named, hi, transmission=transmission, ranges=part
         )
         port.frames.append((dest, frame, b""))
+
+
+def unconfirmed(window: SendWindow[Batch]) -> tuple[int, int]:
+    """Return how many messages of the application a window keeps, and the number of the last. Of a
+    message in pieces any piece counts as the message."""
+    low, count, last = window.low, 0, 0
+    for stored in window:
+        batch = stored.item
+        if not batch.flags & FRAGMENT:
+            count += stored.hi - max(stored.lo - 1, low)
+        elif batch.number != last:
+            count += 1
+        last = batch.number if batch.flags & FRAGMENT else batch.number + batch.body.count - 1
+    return count, last
 
 
 def take_new(

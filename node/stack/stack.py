@@ -160,6 +160,21 @@ class Stack:
         if self.group is not None:
             self.group.leave(now)
 
+    def is_confirmed(self) -> bool:
+        """Whether the members that are there are known to have all that was numbered."""
+        members = self.multicast.members if self.multicast is not None else None
+        connections = self.unicast.send_connections()
+        return not any(
+            len(one.window)
+            for peer, one in connections.items()
+            if members is None or peer in members
+        ) and (self.multicast is None or not len(self.multicast.own))
+
+    def hurry(self, now: float) -> None:
+        """Have members say soon what they have, because this one is about to leave."""
+        if self.group is not None and self.group.stable is not None:
+            self.group.stable.hurry(now)
+
     @property
     def has_left(self) -> bool:
         """Whether this member has left its group, or has none."""

@@ -16,7 +16,8 @@ from stormcast.node.protocols.multicast.announcing import Announcing
 from stormcast.node.protocols.multicast.flaws import Interruption
 from stormcast.node.protocols.multicast.retention import Retention
 from stormcast.node.protocols.multicast.state import Streams
-from stormcast.node.protocols.windowed import note_resent
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.protocols.windowed import note_resent, unconfirmed
 
 
 class HeldOwn(NamedTuple):
@@ -187,5 +188,9 @@ class Outgoing:
         )
 
     def stop(self) -> None:
-        """Forget own batches that wait for the application."""
+        """Forget own batches that wait for the application, and tell of the multicasts that some
+        member may not have: nobody repairs them any more."""
         self._held.clear()
+        count, last = unconfirmed(self._own)
+        if count:
+            self._port.abandoned.append(Abandoned(wire.GROUP, count, "stop", last))

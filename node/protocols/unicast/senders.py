@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from stormcast.node.core.model import FRAGMENT
 from stormcast.node.core.window import SendWindow
 from stormcast.node.protocols.port import Abandoned
 from stormcast.node.protocols.unicast.entries import Batch, SenderEntry, State
 from stormcast.node.protocols.unicast.lifetimes import Lifetimes
 from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.windowed import unconfirmed
 
 
 class Senders:
@@ -66,14 +66,7 @@ class Senders:
         window = entry.window
         if window.low == window.high:
             return
-        low, count, last = window.low, 0, 0
-        for stored in window:
-            batch = stored.item
-            if not batch.flags & FRAGMENT:
-                count += stored.hi - max(stored.lo - 1, low)
-            elif batch.number != last:
-                count += 1
-            last = batch.number if batch.flags & FRAGMENT else batch.number + batch.body.count - 1
+        count, last = unconfirmed(window)
         self._port.tracer.record(
             trace.ABANDONED,
             now,
@@ -81,7 +74,7 @@ class Senders:
             peer=entry.peer,
             conn=entry.conn,
             count=count,
-            lo=low + 1,
+            lo=window.low + 1,
             hi=window.high,
             text=reason,
         )

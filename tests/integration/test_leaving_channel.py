@@ -1,0 +1,93 @@
+"""What a member sent before it leaves: all that stay get it, or the sender is told."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from stormcast.node import runtime
+from stormcast.node.channel import Channel, ChannelConfig
+from stormcast.node.core.wire import GROUP
+from stormcast.node.settings import StackSettings, load_settings
+from tests.helpers.station import on_a_loop, until
+
+PORTS = count(19_700)
+MESSAGES = 100
+
+
+def settings(stack: str) -> StackSettings:
+    number = next(PORTS)
+    bound = {
+        "bind_addr": "127.0.0.1",
+        "mcast_addr": f"239.79.{number % 250}.1",
+        "mcast_port": number,
+    }
+    return load_settings(stack, "fast", protocols={"UDP": bound})
+
+
+def channel(name: str, stack: StackSettings) -> Channel:
+    return Channel(ChannelConfig(settings=stack, name=name, cluster="leaving"))
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast"])
+@on_a_loop
+async def test_multicasts_that_were_lost_are_repaired_before_their_sender_leaves(
+    stack: str,
+) -> None:
+    shared = settings(stack)
+    stays, leaves = channel("b", shared), channel("a", shared)
+    got: list[bytes] = []
+    told: list[object] = []
+    stays.on_message = lambda payload, _sender: got.append(bytes(payload))
+    leaves.on_message = lambda *_: None
+    leaves.on_abandoned = lambda *what: told.append(what)
+    async with stays:
+        async with leaves:
+            await until(lambda: stays.view is not None and len(stays.view.members) == 2)
+            loses = stays.runtime.stack
+            loses.set_test_protocol("DISCARD", {"up": 0.3}, stays.runtime.now())
+            for number in range(MESSAGES):
+                await leaves.send(None, b"%d" % number)
+        assert got == [b"%d" % number for number in range(MESSAGES)]
+    assert told == []
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast"])
+@on_a_loop
+async def test_of_multicasts_that_nobody_confirms_the_leaver_is_told(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application of the other member takes nothing."""
+    monkeypatch.setattr(runtime, "CONFIRM_SECONDS", 0.3)
+    shared = settings(stack)
+    stays, leaves = channel("b", shared), channel("a", shared)
+    told: list[tuple[int, str]] = []
+    leaves.on_message = lambda *_: None
+    leaves.on_abandoned = lambda _dest, number, why: told.append((number, why))
+    async with stays:
+        async with leaves:
+            await until(lambda: stays.view is not None and len(stays.view.members) == 2)
+            stays.runtime.set_consuming(False)
+            for number in range(10):
+                await leaves.send(None, b"%d" % number)
+        assert told == [(10, "stop")]
+        stays.runtime.set_consuming(True)
+
+
+@on_a_loop
+async def test_a_member_that_closes_without_leaving_is_told_what_is_not_confirmed() -> None:
+    shared = settings("udp")
+    stays, closes = channel("b", shared), channel("a", shared)
+    told: list[tuple[object, int, str]] = []
+    closes.on_message = stays.on_message = lambda *_: None
+    closes.on_abandoned = lambda *what: told.append(what)
+    async with stays:
+        await closes.connect()
+        await until(lambda: stays.view is not None and len(stays.view.members) == 2)
+        stays.runtime.stack.set_test_protocol("DISCARD", {"up": 1.0}, stays.runtime.now())
+        for number in range(10):
+            await closes.send(None, b"%d" % number)
+        await closes.close()
+    assert sum(number for _dest, number, why in told if why == "stop") == 10
+    assert {dest for dest, _number, _why in told} <= {None, GROUP}
