@@ -176,8 +176,8 @@ class ConnectionTable:
         return True
 
     def is_somebody_else_at(self, at: SocketAddress, peer: int) -> bool:
-        """Whether another one than `peer`, to whom a connection stands, answered at its place: a
-        member that was started anew on the port of its dead incarnation."""
+        """Whether another one than `peer`, to whom a connection stands, is at its place: a member
+        that was started anew on the port of its dead incarnation."""
         other = self.dialler.answered.get(at, peer)
         return other != peer and other in self.open
 
@@ -232,6 +232,11 @@ class ConnectionTable:
         shorts = {member.short for member in members}
         self.places.forget_all_but(shorts)
         self.places.on_view(members)
+        for member in members:
+            at = self.places.at.get(member.short)
+            if at is not None:
+                # Of two members at one place the later one lives: it could bind the port.
+                self.dialler.note_answer(at, member.short)
         for short, connection in list(self.open.items()):
             self._set_stranger(connection, shorts)
             if short not in shorts:

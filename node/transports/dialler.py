@@ -39,7 +39,8 @@ class Dialler:
         self.own: set[SocketAddress] = set()
         """Addresses that lead to this member itself."""
         self.answered: dict[SocketAddress, int] = {}
-        """By address that was dialled, the short id of who answered last."""
+        """By address, the short id of the member there: who answered last, or came last by the
+        view."""
         self.is_stopped = False
         self._config = config
         self._owner = owner
@@ -134,7 +135,7 @@ class Dialler:
         return True
 
     def note_answer(self, at: SocketAddress, short: int) -> None:
-        """Note who answered where this member dialled."""
+        """Note which member is at an address: it answered there, or the view says so."""
         if len(self.answered) >= MAX_LEARNED:
             self.answered.clear()
         self.answered[at] = short

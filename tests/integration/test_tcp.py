@@ -848,6 +848,57 @@ async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_
             again.close()
 
 
+@both
+@pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
+@on_a_loop
+async def test_a_successor_that_dialled_first_is_not_dialled_for_its_dead_predecessor(
+    kind: type[TcpConfig], identity: int
+) -> None:
+    """It joins by its own connection, which nothing replaces, so nothing counts as lost."""
+    config = tcp(kind)
+    async with stations(config, "a", "b") as (a, b):
+        meet(a, b)
+        a.send(b.short, b"x")
+        await until(lambda: b.got)
+        dead, port = b.address, port_of(b)
+        b.close()
+        await until(lambda: not connections(a))
+        again = Station("b", identity).open(tcp(kind, bind_port=port, port_range=0))
+        try:
+            again.transport.locate(a.address)
+            again.send(a.short, b"join")
+            await until(lambda: a.got)
+            a.members = (dead.short, again.short)
+            a.transport.on_view([a.address, dead, again.address])
+            for _ in range(50):
+                a.transport.send([a.frame(wire.GROUP)])
+                await asyncio.sleep(0.002)
+            await until(lambda: len(again.got) >= 50)
+            assert again.numbers() == sorted(set(again.numbers()))
+            assert a.counters["dropped_not_connected"] == 50
+            assert again.counters["opened"] == 1
+            assert not again.lost
+        finally:
+            again.close()
+
+
+@on_a_loop
+async def test_a_successor_is_dialled_although_the_connection_of_its_predecessor_stands() -> None:
+    """The host restarted, and its end was not noticed yet."""
+    async with stations(tcp(), "a", "b") as (a, b):
+        peer = Peer()
+        old = Address(peer.address.identity, "peer", b.address.where)
+        peer.hello = pack_hello(Hello(CLUSTER, 1, old))
+        peer.address = old
+        await peer.join(a)
+        a.members = (old.short, b.short)
+        a.transport.on_view([a.address, old])
+        a.transport.on_view([a.address, old, b.address])
+        a.send(b.short, b"x")
+        await until(lambda: b.got)
+        assert connections(a) == 2
+
+
 @on_a_loop
 async def test_an_idle_connection_expires_and_one_in_use_does_not() -> None:
     async with stations(tcp(conn_expire_time=0.2), "a", "b", "c") as (a, b, c):
