@@ -10,20 +10,28 @@ from stormcast.chaos.oracles import g5_credits
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import MULTICAST, since
 from stormcast.chaos.oracles.history import Connection, Member, Violation
-from stormcast.node.trace import GAUGES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import GAUGES, OUTBOX_BYTES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
 
 RECEIVE_WINDOW: Final = frozenset({RECEIVE_MESSAGES, RECEIVE_BYTES})
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Gauges above their bound at any time, receive windows that are not empty at the end, and
-    bytes beyond the credits."""
+    """Gauges above their bound at any time, receive windows that are not empty at the end (unless
+    the run was over before all had left its sender), and bytes beyond the credits."""
+    waiting = {
+        (member.short, gauge.peer)
+        for member, gauge in evidence.gauges
+        if gauge.stream == OUTBOX_BYTES and gauge.lo > 0 and gauge.time >= evidence.rig.end
+    }
     for member, gauge in evidence.gauges:
         if 0 < gauge.hi < gauge.lo:
             detail = f"{GAUGES.get(gauge.stream, 'gauge')}: {gauge.lo}, and the bound is {gauge.hi}"
             yield Violation(gauge.time, detail, ((member, gauge),))
         elif gauge.stream in RECEIVE_WINDOW and gauge.lo > 0 and gauge.time >= evidence.rig.end:
-            yield from _stuck(evidence, member, gauge)
+            dest = GROUP if gauge.protocol in MULTICAST else member.short
+            if (gauge.peer, dest) not in waiting:
+                yield from _stuck(evidence, member, gauge)
     yield from g5_credits.violations(evidence)
 
 

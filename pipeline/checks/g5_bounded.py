@@ -51,8 +51,16 @@ def _above(gauges: DataFrame) -> DataFrame:
 
 
 def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
-    """Return the gauges of receive windows that are not empty at the end of a run."""
+    """Return the gauges of receive windows that are not empty at the end of a run, though nothing
+    waits to leave their sender."""
     ends = tables.rig.runs.select("run", "end")
+    waiting = (
+        gauges.where((F.col("stream") == words.OUTBOX_BYTES) & (F.col("lo") > 0))
+        .join(F.broadcast(ends), "run", how="inner")
+        .where(F.col("time") >= F.col("end"))
+        .select("run", F.col("short_id").alias("sender"), F.col("peer").alias("dest"))
+        .distinct()
+    )
     holds_some = F.col("stream").isin(*words.RECEIVE_WINDOW) & (F.col("lo") > 0) & ~_is_above()
     return (
         gauges.where(holds_some)
@@ -65,6 +73,9 @@ def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
             F.struct("number", "time", "lo", "stream_word").alias("gauge"),
             "is_multicast",
         )
+        .withColumn("dest", F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver")))
+        .join(F.broadcast(waiting), ["run", "sender", "dest"], how="left_anti")
+        .drop("dest")
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stormcast.node import trace
 from stormcast.node.core import wire
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import broken, sound
@@ -851,6 +852,22 @@ def multicasts_exceed_what_one_of_two_receivers_took(s: Story) -> None:
     s.at(1.1).takes(1, size=2000).takes(1, who="n2", size=2000).lets(4500, 1996, flow=wire.MFC)
     s.at(1.2).believes(4500, 1996, flow=wire.MFC).at(1.3).casts(2, size=2000)
     s.at(1.4).takes(2, size=2000).takes(2, who="n2", size=2000)
+
+
+@broken("G1")
+def a_window_waits_at_the_end_and_so_does_its_sender(s: Story) -> None:
+    """G5: "Unless messages for it still wait in its sender's outbox"."""
+    s.a_clean_exchange().at(2.0).sends(6).sends(7, 10).quiet(10.0).ends(20.0)
+    s.gauges(trace.RECEIVE_MESSAGES, 4, 100)
+    s.gauges(trace.OUTBOX_BYTES, 50, 1 << 20, who="n0", peer="n1")
+
+
+@broken("G1", "G5")
+def a_window_waits_at_the_end_and_its_sender_for_another(s: Story) -> None:
+    """G5: "Unless messages *for it* still wait in its sender's outbox"."""
+    s.a_clean_exchange().at(2.0).sends(6).sends(7, 10).quiet(10.0).ends(20.0)
+    s.gauges(trace.RECEIVE_MESSAGES, 4, 100)
+    s.gauges(trace.OUTBOX_BYTES, 50, 1 << 20, who="n0", peer="n2")
 
 
 # -- G6: nothing purged too early ------------------------------------------------------------------

@@ -22,6 +22,8 @@ LONGER: Final = 1.5
 is remembered, and an alarm waits."""
 NUMBERS_REPEAT_AFTER: Final = 128.0
 """Seconds of repeats, at one every half second, after which their numbers begin again."""
+LONGEST_RUN: Final = 900.0
+"""Seconds that a run may take: a small window empties slowly after a cut."""
 NEVER_SUSPECTED: Final = 600.0
 """Seconds of silence after which a member is suspected, in groups that keep their view."""
 
@@ -49,7 +51,9 @@ def long_cut(scenario: Scenario, random: Random) -> Scenario:
     at = round(random.uniform(2.0, 6.0), 3)
     length = round(NUMBERS_REPEAT_AFTER + random.uniform(5.0, 30.0), 3)
     link = replace(scenario.network, loss=round(random.uniform(0.05, 0.25), 3))
-    scenario = with_unicast(replace(scenario, network=link), max_retransmit_time=0.0)
+    limits = replace(scenario.limits, run=max(scenario.limits.run, LONGEST_RUN))
+    scenario = replace(scenario, network=link, limits=limits)
+    scenario = with_unicast(scenario, max_retransmit_time=0.0)
     if scenario.needs and random.random() < 0.5:
         scenario = with_protocol(scenario, "FD_ALL3", timeout=NEVER_SUSPECTED)
     cut = faults.Cut(sources=(source,), dests=(dest,))
