@@ -149,6 +149,9 @@ class Channel:
         )
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        """Closes everything, once: whoever waits for that may be cancelled."""
+        self._is_over = asyncio.Event()
         self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)
         self._turns = turns = self.runtime.turns
@@ -185,13 +188,17 @@ class Channel:
     async def leave(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 the bound is part of the promise
         """Let what was sent leave first, then have the group agree to a view without this member.
 
-        LeaveTimeoutError if that took longer than `timeout`; the channel is closed in any case.
+        Nothing more can be sent meanwhile. LeaveTimeoutError if that took longer than `timeout`;
+        the channel is closed in any case. Whoever calls this while it leaves waits for its end.
         """
         if self.state == "new" or (self.state == "joining" and not self.runtime.is_running):
             await self.close()
         if self.state not in ("joining", "connected"):
+            await self._is_over.wait()
             return
         self.state = "leaving"
+        self._try_send = self._refuse
+        self._waiting.fail(ClosedError(f"{self.name} is leaving"))
         self._is_joined.set()
         try:
             async with asyncio.timeout(timeout):
@@ -207,16 +214,23 @@ class Channel:
             await self.close()
 
     async def close(self) -> None:
-        """Close without leaving the group: send the last frames, and wait for connections only."""
-        if self.state == "closed":
-            return
-        self.state = "closed"
-        self._try_send = self._refuse
-        await self.runtime.close()
-        self._inbox.close()
-        self._is_joined.set()
-        self._is_out.set()
-        self._waiting.fail(ClosedError(f"{self.name} is closed"))
+        """Close without leaving the group: send the last frames, and wait for connections only.
+        Where the caller is cancelled, the channel is closed all the same."""
+        if self._ending is None:
+            self.state = "closed"
+            self._try_send = self._refuse
+            self._ending = asyncio.create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        try:
+            await self.runtime.close()
+        finally:
+            self._inbox.close()
+            self._is_joined.set()
+            self._is_out.set()
+            self._waiting.fail(ClosedError(f"{self.name} is closed"))
+            self._is_over.set()
 
     async def __aenter__(self) -> Self:
         await self.connect()

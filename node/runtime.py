@@ -196,19 +196,23 @@ class Runtime:
         """Send the last frames, then close sockets and journal."""
         if not self.is_running:
             return
-        self.turns.stop()
-        self._hosts.close()
-        await self.transport.drain()
-        await self._close_parts()
+        try:
+            self.turns.stop()
+            self._hosts.close()
+            await self.transport.drain()
+        finally:
+            await self._close_parts()
 
     async def _close_parts(self) -> None:
         self.transport.close()
         if self._key_file is not None:
             self._key_file.close()
-        if self._monitors is not None:
-            await self._monitors.close()
-        if self.journal is not None:
-            self.journal.close()
+        try:
+            if self._monitors is not None:
+                await self._monitors.close()
+        finally:
+            if self.journal is not None:
+                self.journal.close()
 
     @property
     def known_address(self) -> Address | None:

@@ -29,7 +29,8 @@ def as_payload(message: object) -> Payload:
     if isinstance(message, bytes):
         return message
     is_plain = view.format == "B" and view.ndim == 1 and view.contiguous
-    return message if is_plain and isinstance(message, memoryview) else view.tobytes()
+    # A view of its own: the caller may release the one that it has.
+    return view if is_plain and isinstance(message, memoryview) else view.tobytes()
 
 
 # Flags of a message. A batch has one set of them: a change closes the batch.

@@ -93,14 +93,21 @@ class Outbox:
         if self.flush_at == inf:
             self.flush_at = now + FLUSH_INTERVAL
         queued, self.queued = self.queued, []
-        for lane in queued:
-            lane.is_queued = False
-            sender = unicasts if lane.dest or multicasts is None else multicasts
-            if sender.send_waiting(lane, now):
-                if lane.blocked_since >= 0:
-                    self._note_unblocked(lane, now)
-            else:
-                self._note_blocked(lane, now)
+        looked_at = 0
+        try:
+            for lane in queued:
+                looked_at += 1
+                lane.is_queued = False
+                sender = unicasts if lane.dest or multicasts is None else multicasts
+                if sender.send_waiting(lane, now):
+                    if lane.blocked_since >= 0:
+                        self._note_unblocked(lane, now)
+                else:
+                    self._note_blocked(lane, now)
+        except BaseException:
+            # A bug in one lane: the others are looked at in the next turn.
+            self.queued += queued[looked_at:]
+            raise
 
     # -- Room, and ends of connections ---------------------------------------------------------
 

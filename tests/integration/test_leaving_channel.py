@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from stormcast.node import runtime
 from stormcast.node.channel import Channel, ChannelConfig
+from stormcast.node.core.errors import ClosedError
 from stormcast.node.core.wire import GROUP
 from stormcast.node.settings import StackSettings, load_settings
 from tests.helpers.station import on_a_loop, until
@@ -24,6 +29,15 @@ def settings(stack: str) -> StackSettings:
         "mcast_port": number,
     }
     return load_settings(stack, "fast", protocols={"UDP": bound})
+
+
+def on_tcp() -> StackSettings:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    bound = {"bind_addr": "127.0.0.1", "bind_port": port}
+    hosts = {"initial_hosts": f"127.0.0.1[{port}]"}
+    return load_settings("tcp", "fast", protocols={"TCP": bound, "STATIC": hosts})
 
 
 def channel(name: str, stack: StackSettings) -> Channel:
@@ -91,3 +105,85 @@ async def test_a_member_that_closes_without_leaving_is_told_what_is_not_confirme
         await closes.close()
     assert sum(number for _dest, number, why in told if why == "stop") == 10
     assert {dest for dest, _number, _why in told} <= {None, GROUP}
+
+
+# -- Ends that are disturbed -----------------------------------------------------------------------
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("stack", ["udp", "tcp"])
+@on_a_loop
+async def test_a_close_that_is_cancelled_goes_on_to_its_end(stack: str) -> None:
+    shared = settings(stack) if stack == "udp" else on_tcp()
+    stays, one = channel("b", shared), channel("a", shared)
+    stays.on_message = lambda *_: None
+    await stays.connect()
+    before = descriptors()
+    await one.connect()
+    await until(lambda: stays.view is not None and len(stays.view.members) == 2)
+
+    async def read() -> None:
+        async for _ in one:
+            pass
+
+    reader = asyncio.create_task(read())
+    closing = asyncio.create_task(one.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await closing
+    await one.close()
+    async with asyncio.timeout(5.0):
+        await reader
+    await stays.close()
+    await until(lambda: descriptors() < before)
+
+
+@on_a_loop
+async def test_who_calls_leave_once_more_waits_until_it_is_over() -> None:
+    shared = settings("udp")
+    stays, leaves = channel("b", shared), channel("a", shared)
+    stays.on_message = leaves.on_message = lambda *_: None
+    async with stays:
+        async with leaves:
+            leaves.try_send("b", b"x" * 1000)
+            first = asyncio.create_task(leaves.leave())
+            await asyncio.sleep(0)
+        assert leaves.state == "closed"
+        await first
+
+
+@on_a_loop
+async def test_nothing_is_sent_while_a_member_leaves() -> None:
+    """A producer that goes on would keep it for ever."""
+    shared = settings("udp")
+    stays, leaves = channel("b", shared), channel("a", shared)
+    stays.on_message = leaves.on_message = lambda *_: None
+
+    async def produce() -> None:
+        while True:
+            await leaves.send(None, b"tick")
+            await asyncio.sleep(0)
+
+    async with stays:
+        await leaves.connect()
+        producer = asyncio.create_task(produce())
+        await asyncio.sleep(0.1)
+        await leaves.leave()
+        with pytest.raises(ClosedError, match="a is leaving"):
+            await producer
+
+
+@on_a_loop
+async def test_a_view_may_be_released_after_it_was_sent() -> None:
+    shared = settings("udp")
+    stays, sends = channel("b", shared), channel("a", shared)
+    got: list[bytes] = []
+    stays.on_message = lambda payload, _sender: got.append(bytes(payload))
+    async with stays, sends:
+        with memoryview(b"hello") as part:
+            await sends.send("b", part)
+        await until(lambda: got == [b"hello"])

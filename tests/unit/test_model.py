@@ -51,9 +51,19 @@ def test_a_view_that_was_released_is_no_message() -> None:
         as_payload(view)
 
 
-def test_bytes_and_plain_views_are_kept_as_they_are() -> None:
-    for message in (b"", b"abc", memoryview(b"abc"), memoryview(b"abcdef")[2:4]):
+def test_bytes_are_kept_as_they_are_and_plain_views_without_a_copy() -> None:
+    for message in (b"", b"abc"):
         assert as_payload(message) is message
+    for view in (memoryview(b"abc"), memoryview(b"abcdef")[2:4]):
+        kept = as_payload(view)
+        assert isinstance(kept, memoryview)
+        assert (kept, kept.obj) == (view, view.obj)
+
+
+def test_a_view_that_its_owner_releases_is_still_kept() -> None:
+    with memoryview(b"abc") as part:
+        kept = as_payload(part)
+    assert bytes(kept) == b"abc"
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,29 @@ def test_messages_are_numbered_on_where_a_lane_ended_with_its_connection(is_flus
     assert [(one.lo, one.hi) for one in boxed.recorded(trace.OFFERED)] == [(1, 2), (3, 3)]
 
 
+def test_a_lane_that_fails_leaves_the_others_to_the_next_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boxed = Boxed()
+    boxed.put(b"a", dest=1)
+    boxed.put(b"b", dest=2)
+
+    def fails(_lane: Lane, _now: float) -> bool:
+        raise ValueError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(boxed, "send_waiting", fails)
+        with pytest.raises(ValueError, match="a bug"):
+            boxed.pull()
+    assert [lane.dest for lane in boxed.outbox.queued] == [2]
+    boxed.pull()
+    assert boxed.outbox.pending(2) == 0
+    # The lane that failed is looked at again when something is put in.
+    boxed.put(b"c", dest=1)
+    boxed.pull()
+    assert boxed.outbox.pending(1) == 0
+
+
 def test_lanes_that_ended_are_forgotten_in_time() -> None:
     """Each incarnation of a member is another destination, for as long as a member lives: who was
     one long ago does not come back."""
