@@ -147,7 +147,8 @@ class ConnectionTable:
         self.dialler.on_established(connection)
         peer = hello.address
         if peer == self.places.own:
-            self.dialler.own.add(connection.remote)
+            if connection.is_initiated:  # Else anybody may have said so, from any address.
+                self.dialler.own.add(connection.remote)
             connection.drop("self")
             return False
         if peer.short not in self.open and not self._make_room(connection, peer):

@@ -282,6 +282,18 @@ async def test_a_member_does_not_connect_to_itself() -> None:
 
 
 @on_a_loop
+async def test_who_says_hello_in_a_members_own_name_blocks_no_address() -> None:
+    """Each such connection left an address for ever, to which the member dialled no more."""
+    async with stations(tcp(), "a") as (a,):
+        own = set(a.transport._table.dialler.own)
+        for _ in range(3):
+            liar = await Peer().dial(a, pack_hello(Hello(CLUSTER, 1, a.address)))
+            await liar.read()
+        assert a.counters["closed_self"] == 3
+        assert a.transport._table.dialler.own == own
+
+
+@on_a_loop
 async def test_everyone_is_everybody_that_is_listed_or_known_once() -> None:
     async with stations(tcp(), "a", "b", "c") as (a, b, c):
         a.listed = [("127.0.0.1", port_of(b)), ("127.0.0.1", port_of(c))]
