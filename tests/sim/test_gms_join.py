@@ -26,6 +26,7 @@ from stormcast.node.protocols.gms.messages import (
     JoinRefusal,
     pack_address,
     pack_join_answer,
+    pack_join_refusal,
     unpack_join_answer_untrusted,
 )
 from stormcast.node.protocols.proof import LIFE_SECONDS, Proof
@@ -426,6 +427,55 @@ def test_a_refused_joiner_raises_an_alarm_and_stays_out() -> None:
     group.join("T")
     group.advance(20.0)
     assert double.view is None
+    assert double.alarms() == ["cannot join: its short id is taken; start again with a new address"]
+
+
+def test_nobody_is_refused_in_the_name_of_a_coordinator_by_who_has_not_seen_the_question() -> None:
+    """A forged frame was enough, as attempts were numbered from 1, and a refusal is for good."""
+    group = Group("ABX")
+    group.join("A")
+    group.converge("A")
+    group.drop(wire.JOIN_REQ, dest="A", times=1)
+    group.join("B")
+    group.settle(lambda: group.count(wire.JOIN_REQ, "B") > 0, 1.0)
+    b = group["B"].address
+    for number in range(4):
+        head = _question(group, group["A"].address)._replace(dest=b.short, kind=wire.JOIN_RSP)
+        group.arrive(group["B"], head._replace(lo=number), pack_join_refusal(b, "no"))
+    assert group["B"].drops == {"join-unasked": 4}
+    group.converge("AB", 2.0)
+
+
+def test_each_coordinator_is_asked_with_a_number_of_its_own_and_another_in_each_round() -> None:
+    """Who is asked does not learn how another one would refuse; and a question that is lost is not
+    lost again for being the same."""
+    group = Group("BYZ")
+    group.crash("Y", "Z")
+    group.stale = [Found(address(name), True, address(name)) for name in "YZ"]
+    group.join("B")
+    group.advance(12.0)
+    asked: dict[str, list[int]] = {}
+    for sent in group.sent:
+        asked.setdefault(sent.dest, [])
+        if sent.head.kind == wire.JOIN_REQ and sent.head.lo not in asked[sent.dest]:
+            asked[sent.dest].append(sent.head.lo)
+    first, second = asked.values()
+    assert len(first) >= 2
+    assert not {*first} & {*second}
+    assert min(*first, *second) > 1 << 31
+
+
+def test_a_refusal_of_an_earlier_round_counts() -> None:
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    double = group.add("T", identity=(1 << 40) + group["B"].address.identity)
+    group.join("B")
+    group.converge("AB")
+    del group.members["B"]
+    group.rule("delay", wire.JOIN_RSP, dest="T", amount=3.0, times=99)
+    group.join("T")
+    group.advance(20.0)
     assert double.alarms() == ["cannot join: its short id is taken; start again with a new address"]
 
 

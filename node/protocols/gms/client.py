@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.state import Membership
 
 _QUESTION: Final = "join"
+_NUMBER_BITS: Final = 62
+"""Of the number that the attempts at a coordinator are counted from: who has not seen a question
+cannot guess it."""
 
 
 class Stage(Enum):
@@ -42,19 +45,21 @@ class Client:
     def __init__(self, state: Membership) -> None:
         self._state = state
         self.stage = Stage.IDLE
-        self._attempt = 0
+        self._round = 0
         self._to_ask: list[Address] = []
         self._target: Address | None = None
         """The coordinator that was asked last."""
-        self._asked: dict[int, Address] = {}
-        """Everyone asked in any round: an answer may come late (JGRP-687)."""
+        self._asked: dict[int, int] = {}
+        """By short id of everyone asked in any round, as an answer may come late (JGRP-687): the
+        number that its attempts are counted from. Each has its own, which the others do not know.
+        """
 
     def start(self, now: float) -> None:
         """Begin the first round, unless this member has begun already, or is in a group: it would
         then end in a group of its own."""
         if self.stage is not Stage.IDLE or self._state.is_gone:
             return
-        self._attempt = 1
+        self._round = 1
         self._look()
 
     def _look(self) -> None:
@@ -105,7 +110,8 @@ class Client:
             return
         self.stage = Stage.ASKING
         self._target = target = self._to_ask.pop(0)
-        self._asked[target.short] = target
+        if target.short not in self._asked:
+            self._asked[target.short] = state.dice.getrandbits(_NUMBER_BITS)
         self._ask(now)
         state.wake_at("join", now + state.config.join_timeout)
 
@@ -115,12 +121,14 @@ class Client:
         state = self._state
         body = pack_address(state.me)
         dest = self._target.short
-        state.repeats.say(_QUESTION, dest, wire.JOIN_REQ, self._attempt, body, now, mark=cookie)
+        number = self._asked[dest] + self._round
+        state.repeats.say(_QUESTION, dest, wire.JOIN_REQ, number, body, now, mark=cookie)
 
     def on_cookie(self, head: Head, now: float) -> None:
         """Ask again, with the cookie of the coordinator that was asked."""
         is_asked = self._target is not None and head.source == self._target.short
-        if self.stage is Stage.ASKING and is_asked and head.lo == self._attempt and head.mark:
+        is_answer = is_asked and head.lo == self._asked[head.source] + self._round
+        if self.stage is Stage.ASKING and is_answer and head.mark:
             self._ask(now, head.mark)
         else:
             self._state.port.drop("join-unasked")
@@ -135,8 +143,8 @@ class Client:
 
     def _next_round(self) -> None:
         limit = self._state.config.max_join_attempts
-        self._attempt += 1
-        if self._attempt > limit > 0:
+        self._round += 1
+        if self._round > limit > 0:
             self._found_group()
         else:
             self._look()
@@ -154,7 +162,7 @@ class Client:
         if head.source not in self._asked and state.member(head.source) is None:
             state.port.drop("join-unasked")
         elif isinstance(answer, JoinRefusal):
-            self._on_refused(answer, head.source, now)
+            self._on_refused(answer, head, now)
         elif state.view is not None and answer.view.id == state.view.id:
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
         elif state.role.is_coordinator:
@@ -166,14 +174,19 @@ class Client:
             state.install(answer.view, answer.digest)
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
 
-    def _on_refused(self, refusal: JoinRefusal, source: int, now: float) -> None:
+    def _on_refused(self, refusal: JoinRefusal, head: Head, now: float) -> None:
         state = self._state
         if refusal.joiner != state.me or self.stage in {Stage.IDLE, Stage.MEMBER, Stage.REFUSED}:
             state.port.drop("join-late")
             return
+        if not 0 < head.lo - self._asked.get(head.source, head.lo) <= self._round:
+            # Anybody can say so in the coordinator's name, but who has not seen the question does
+            # not know its number.
+            state.port.drop("join-unasked")
+            return
         self._end(Stage.REFUSED)
         text = f"cannot join: {refusal.reason}; start again with a new address"
-        state.port.tracer.record(trace.ALARM, now, protocol=wire.GMS, peer=source, text=text)
+        state.port.tracer.record(trace.ALARM, now, protocol=wire.GMS, peer=head.source, text=text)
 
     def on_installed(self) -> None:
         """End the join: this member is in a view."""
