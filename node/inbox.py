@@ -15,6 +15,8 @@ from stormcast.node.turns import Turns
 
 HELD_BYTES: Final = 8 << 20
 """Bytes that are held for an application that iterates; beyond, senders have to wait."""
+BATCH_OVERHEAD: Final = 256
+"""Bytes that a held batch takes besides its messages."""
 
 
 class Inbox:
@@ -125,4 +127,4 @@ class Inbox:
 
 def _cost(delivery: Delivery) -> int:
     """Return the bytes that a held batch counts for; an empty message counts for some, too."""
-    return delivery.size + MESSAGE_OVERHEAD * len(delivery)
+    return BATCH_OVERHEAD + delivery.size + MESSAGE_OVERHEAD * len(delivery)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 from stormcast.node.core.model import Delivery, View, ViewId
 from stormcast.node.inbox import HELD_BYTES, Inbox
@@ -79,6 +80,22 @@ async def test_too_much_that_is_held_makes_senders_wait_until_half_is_taken() ->
     assert reader.consuming == [False]
     await reader.inbox.next()
     assert reader.consuming == [False, True]
+
+
+@on_a_loop
+async def test_what_is_held_takes_no_more_memory_than_it_counts_for() -> None:
+    """Batches of one empty message took four times as much, and no sender waited."""
+    reader = Reader()
+    number = 10_000
+    body = bytes(8)
+    tracemalloc.start()
+    try:
+        for _ in range(number):
+            reader.inbox._hold([Delivery(A.short, 1, 1, 1, 0, body, 0, 0, 0)])
+        taken, _most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert number * 100 < taken < reader.inbox.held_bytes
 
 
 @on_a_loop
