@@ -479,6 +479,35 @@ def test_a_refusal_of_an_earlier_round_counts() -> None:
     assert double.alarms() == ["cannot join: its short id is taken; start again with a new address"]
 
 
+def test_nobody_is_kept_out_by_one_who_says_in_its_name_that_it_leaves() -> None:
+    """One forged LEAVE_REQ had a joiner refused in all its attempts."""
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    b = group["B"].address
+    group.arrive(group["A"], _question(group, b)._replace(kind=wire.LEAVE_REQ), pack_address(b))
+    group.join("B")
+    group.converge("AB", 2.1)
+
+
+def test_a_joiner_that_gives_up_while_it_waits_is_not_let_in_by_a_late_question() -> None:
+    """A's view for C is under way, so B waits; then B's question comes once more."""
+    group = Group("ABC")
+    group.join("A")
+    group.converge("A")
+    group.drop(wire.VIEW_ACK, source="C", times=3)
+    group.join("C")
+    group.settle(lambda: group["A"].names == "AC", 1.0)
+    group.join("B")
+    group.advance(0.1)
+    group.leave("B")
+    group.advance(0.01)
+    head, body = _join_frame(group, "B")
+    group.arrive(group["A"], head, body)
+    group.converge("AC", 5.0)
+    assert group["A"].drops["join-after-leave"] == 1
+
+
 def test_a_late_question_to_join_brings_back_no_ghost() -> None:
     """B's JOIN_REQ is copied, and the copy arrives after B has left."""
     group = Group("AB")

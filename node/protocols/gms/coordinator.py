@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.state import Membership
 
 _DEPARTED: Final = 50
-"""Members that left and are remembered, so that a late JOIN_REQ does not bring one back."""
+"""Who left and is remembered, so that a late JOIN_REQ does not bring it back."""
 _JOINERS: Final = 64
 """Joiners that one view adds; the others wait for the next view."""
 _QUEUE: Final = 4096
@@ -117,8 +117,11 @@ class Coordinator:
         if state.view is None:
             state.port.drop("not-coordinator")
         elif leaver not in state.view.members:
-            self._queue.pop((Request.JOIN, leaver), None)
-            self._remember(leaver)
+            # A joiner that waits has proved where it is. Of others nothing is kept: anybody can say
+            # that they leave, and they may be about to join.
+            if (Request.JOIN, leaver) in self._queue:
+                del self._queue[Request.JOIN, leaver]
+                self._remember(leaver)
             self._let_go(leaver, head.transmission)
         else:
             self._leavers.add(leaver)
