@@ -37,7 +37,8 @@ MOST_NUMBERS: Final = 1 << 40
 MOST_SEALERS: Final = 4096
 """Incarnations whose numbers are told apart."""
 MOST_GONE: Final = 1 << 16
-"""Incarnations that were among them, of which only the highest number is kept."""
+"""Incarnations that were among them, or whose key was dropped, of which only the highest number is
+kept."""
 DRAWN: Final = 16
 """Bytes that an incarnation draws."""
 
@@ -114,8 +115,9 @@ class Seals:
         self._keys = {key.id: key for key in keys}
         self._own = keys[0]
         kept = {key.id.to_bytes(4) for key in keys}
-        self._sealers = {mark: one for mark, one in self._sealers.items() if mark[:4] in kept}
-        self._gone = {mark: one for mark, one in self._gone.items() if mark[:4] in kept}
+        # A key may come back, and then what was heard under it must not be taken again.
+        for mark in [mark for mark in self._sealers if mark[:4] not in kept]:
+            self._put_away(mark)
         self._begin()
 
     @property
@@ -223,12 +225,15 @@ class Seals:
 
     def _keep(self, mark: bytes, sealer: _Sealer) -> None:
         if len(self._sealers) >= MOST_SEALERS:
-            oldest = min(self._sealers, key=lambda known: self._sealers[known].heard)
-            if len(self._gone) >= MOST_GONE:
-                del self._gone[next(iter(self._gone))]
-            self._gone[oldest] = self._sealers.pop(oldest).replays.highest
+            self._put_away(min(self._sealers, key=lambda known: self._sealers[known].heard))
         self._gone.pop(mark, None)
         self._sealers[mark] = sealer
+
+    def _put_away(self, mark: bytes) -> None:
+        """Keep of a sealer the highest number alone."""
+        if len(self._gone) >= MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+        self._gone[mark] = self._sealers.pop(mark).replays.highest
 
 
 def _cipher(secret: bytes, cluster: int, mark: bytes) -> AESGCM:

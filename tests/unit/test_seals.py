@@ -328,12 +328,32 @@ def test_keys_change_in_three_steps_and_all_are_heard_all_the_time() -> None:
     assert ends[0].refusal(End(9, KEY).says(b"text")) == "key-unknown"
 
 
-def test_a_key_that_is_dropped_takes_what_was_kept_with_it() -> None:
+def test_of_who_sealed_with_a_key_that_is_dropped_one_number_is_kept() -> None:
     b = End(2, KEY, NEXT)
     b.opened(End(1, KEY).says(b"text"))
     b.opened(End(3, NEXT).says(b"text"))
     b.seals.set_keys((NEXT,))
-    assert len(b.seals._sealers) == 1
+    assert len(b.seals._sealers) == len(b.seals._gone) == 1
+
+
+def test_a_key_that_comes_back_opens_nothing_that_was_heard_before() -> None:
+    a, b = End(1, KEY), End(2, KEY, NEXT)
+    early, late = a.says(b"early"), a.says(b"late")
+    b.opened(late)
+    b.seals.set_keys((NEXT,))
+    assert b.refusal(late) == "key-unknown"
+    b.seals.set_keys((NEXT, KEY))
+    assert [b.refusal(early), b.refusal(late)] == ["replayed", "replayed"]
+    b.opened(a.says(b"new"))
+
+
+def test_what_is_kept_of_keys_that_were_dropped_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "MOST_GONE", 5)
+    b = End(2)
+    for short in range(3, 40):
+        b.opened(End(short).says(b"text"))
+    b.seals.set_keys((NEXT,))
+    assert (len(b.seals._sealers), len(b.seals._gone)) == (0, 5)
 
 
 # -- Texts -----------------------------------------------------------------------------------------
