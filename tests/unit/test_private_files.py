@@ -50,3 +50,13 @@ def test_what_others_can_read_or_change_is_refused_with_the_remedy(
     monkeypatch.setattr("os.geteuid", lambda: reader)
     with pytest.raises(ConfigError, match=f"token_file a b: .*mode {mode:o}.*chmod 600 a b$"):
         check_private(found(mode, uid, gid), "token_file", "a b")
+
+
+@pytest.mark.parametrize(("uid", "reader"), [(MEMBER, ROOT), (MEMBER + 1, MEMBER)])
+def test_what_belongs_to_somebody_else_is_refused_with_the_remedy(
+    uid: int, reader: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root can read it, and its owner can change it."""
+    monkeypatch.setattr("os.geteuid", lambda: reader)
+    with pytest.raises(ConfigError, match=f"token_file t: .*user {uid}.*chown {reader} t$"):
+        check_private(found(0o600, uid, uid), "token_file", "t")
