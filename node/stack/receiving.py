@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from stormcast.node.stack.unreliable import Unreliable
 
 Route = Callable[[Head, bytes, float], None]
+
+NOT_TAKEN: Final = -1
+"""In place of a sender: there were good frames, but no protocol of this member took one. Where they
+came from says nothing of where their sender is, as anybody can have recorded them."""
 
 
 class Receiver:
@@ -62,8 +66,8 @@ class Receiver:
 
     def receive(self, datagram: Payload, now: float) -> int:
         """Take the frames of one datagram. What is not a frame for this member is counted, and
-        changes nothing. Returns the short id of the sender of the last good frame, 0 if there was
-        none."""
+        changes nothing. Returns the short id of the sender of the last frame that was taken;
+        NOT_TAKEN if none was, and 0 if no frame was good."""
         if not self.is_open:
             return 0
         at, end, source = 0, len(datagram), 0
@@ -71,8 +75,9 @@ class Receiver:
             while at < end:
                 head, body = self._unpack(datagram, at)
                 at += self._around + head.size
-                source = head.source
-                self._accept(head, body, now)
+                source = source or NOT_TAKEN
+                if self._accept(head, body, now):
+                    source = head.source
         except BadFrame as bad:
             self.refusal = bad.reason
             self._port.drop(bad.reason)
@@ -92,7 +97,8 @@ class Receiver:
             if not strangers.is_over:
                 return
 
-    def _accept(self, head: Head, body: bytes, now: float) -> None:
+    def _accept(self, head: Head, body: bytes, now: float) -> bool:
+        """Give a frame to its protocol; return whether there is one that takes it."""
         source = head.source
         me = self._port.me
         if head.dest == me:
@@ -101,12 +107,14 @@ class Receiver:
             route = self._group_routes.get(head.protocol)
         else:
             self._port.drop("other-destination")
-            return
+            return False
         if source == me or not source:
             self._port.drop("bad-source")
-        elif route is None:
+            return False
+        if route is None:
             self._port.drop("protocol")
-        elif self._test_protocols.is_on:
+            return False
+        if self._test_protocols.is_on:
             self._count(head)
             self.pass_up(self._test_protocols.up(head, body, now), now)
         else:
@@ -118,6 +126,7 @@ class Receiver:
             route(head, body, now)
             if self._port.events:
                 self._drain(now)
+        return True
 
     def _count(self, head: Head) -> None:
         """Count a frame of a stranger: it may be answered by as much."""

@@ -124,8 +124,8 @@ class HeardPlaces:
     def learn(self, short: int, source: SocketAddress) -> None:
         """Remember that frames of this member came from a source that is not its place. Whatever
         moved it there, the next frame of its own moves it back."""
-        if self._is_told(short):
-            return
+        if short <= 0 or self._is_told(short):
+            return  # Nobody's: the frames were good, but not for this member.
         # Not by `put`: a stranger for each frame must not have the table gone over for each.
         self.places.at[short] = source
         self._heard.pop(short, None)

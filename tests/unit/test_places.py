@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stormcast.node.core.contacts import MAX_PROVED
 from stormcast.node.core.model import Address
+from stormcast.node.stack.receiving import NOT_TAKEN
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.places import (
     MAX_HEARD,
@@ -97,6 +98,12 @@ def test_who_was_in_no_view_is_where_it_was_heard_last() -> None:
     for source in (50, 66, 50):
         heard.learn(short, at(source))
         assert heard.places.at[short] == at(source)
+
+
+def test_nobody_is_where_frames_for_others_came_from() -> None:
+    heard = HeardPlaces(LO, OWN)
+    heard.learn(NOT_TAKEN, at(66))
+    assert heard.places.at == {}
 
 
 def test_connections_too_lead_to_where_a_view_said() -> None:

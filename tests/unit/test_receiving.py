@@ -11,7 +11,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.wire import GROUP, Head
-from stormcast.node.stack.receiving import Receiver
+from stormcast.node.stack.receiving import NOT_TAKEN, Receiver
 from tests.helpers.parts import ME, PEER, Parts
 
 THIRD = 3
@@ -67,6 +67,25 @@ def test_each_frame_of_a_datagram_goes_to_its_protocol() -> None:
     there = Reception()
     assert there.receiver.receive(ack(1) + ack(2, protocol=wire.NONE) + ack(3), 0.0) == PEER
     assert (there.taker.got, there.bare.got) == ([1, 3], [2])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ack(1, dest=THIRD),
+        ack(1, dest=GROUP),
+        ack(1, protocol=wire.UNICAST4),
+        ack(1, codec=Codec(7, ME, hash64)),
+        ack(1, mark=1),
+    ],
+    ids=["other-destination", "protocol-of-no-group", "protocol", "bad-source", "bad-frame"],
+)
+def test_what_was_not_taken_does_not_say_where_its_sender_is(frame: bytes) -> None:
+    """A recorded frame for another member, which has a seal, had its sender sought where it was
+    sent from. It does not count as damaged either: a connection that brought it stays."""
+    there = Reception()
+    assert there.receiver.receive(frame, 0.0) == NOT_TAKEN
+    assert there.receiver.receive(ack(1) + frame, 0.0) == PEER
 
 
 @pytest.mark.parametrize(
