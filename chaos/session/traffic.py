@@ -34,6 +34,8 @@ class Traffic:
         self._taken: dict[tuple[str, str | None], int] = {}
         """The messages that incarnations that are gone had sent, by source and dest; no dest: the
         group."""
+        self._said: dict[str, tuple[int, Counter[str | None]]] = {}
+        """By member: its short id, and what it had sent, when it was last asked."""
         self._noted: dict[int, Counter[str | None]] = {}
         """What of that was noted of each incarnation, by its short id: one that leaves is noted as
         it begins to leave, and once more when it is ended or started anew."""
@@ -47,6 +49,7 @@ class Traffic:
         """Leave out of count what members had sent before, for other loads."""
         for name in self._roster.answering():
             self.note_sent(name)
+            self._take(name)
         self._taken = {pair: -number for pair, number in self._taken.items()}
         self._noted.clear()
 
@@ -76,6 +79,7 @@ class Traffic:
     def note_end(self, name: str) -> None:
         """Note how much a member has sent that is about to end."""
         self.note_sent(name)
+        self._take(name)
         self._told = {told for told in self._told if told[1] != name}
         self._sending_on.discard(name)
 
@@ -216,7 +220,13 @@ class Traffic:
             dest = self._roster.names.get(int(short, 16)) if int(short, 16) else None
             if dest is not None or not int(short, 16):
                 sent[dest] += int(number)
-        me = self._roster.short(name) or 0
+        self._said[name] = self._roster.short(name) or 0, sent
+
+    def _take(self, name: str) -> None:
+        """Count what an incarnation has sent as what later ones need not send."""
+        if name not in self._said:
+            return
+        me, sent = self._said.pop(name)
         before = self._noted.get(me, Counter())
         for dest, number in sent.items():
             self._taken[name, dest] = self._taken.get((name, dest), 0) + number - before[dest]

@@ -232,12 +232,17 @@ def test_a_partition_that_flaps_parts_the_same_members_each_time() -> None:
     assert len({step.action for step in timed if step.do == "partition"}) == 1
 
 
-def test_what_is_healed_while_it_flaps_comes_back_in_its_next_period() -> None:
-    assert plan("at: 1s, do: cut, every: 4s, up: 1s, for: 8s", "at: 2s, do: heal") == [
+def test_what_is_healed_while_it_flaps_comes_no_more() -> None:
+    """What has not begun by then begins in its time."""
+    flaps = "at: 1s, do: cut, every: 4s, up: 1s, for: 8s"
+    later = "at: 5s, do: loss, rate: 10%, every: 4s, up: 1s, for: 8s"
+    assert plan(flaps, later, "at: 2s, do: heal") == [
         (1.0, "cut", "f1"),
         (2.0, "heal", ""),
-        (5.0, "cut", "f1"),
-        (8.0, "end", "f1"),
+        (5.0, "loss", "f2"),
+        (8.0, "end", "f2"),
+        (9.0, "loss", "f2"),
+        (12.0, "end", "f2"),
     ]
 
 
