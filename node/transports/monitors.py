@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 ACCEPTS: Final = 8
 """Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
+ACCEPT_STEPS: Final = 4
+"""Turns of the loop until a connection that was accepted is made, refused and closed."""
 
 
 class Monitors:
@@ -184,6 +186,9 @@ class Monitors:
         if self._server is not None:
             self._server.close()
         self._watchers.close()
+        for _ in range(ACCEPT_STEPS):
+            # What was accepted a moment ago gets to the watchers first, and is closed there.
+            await asyncio.sleep(0)
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):

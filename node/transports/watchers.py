@@ -28,6 +28,7 @@ class Watchers:
         self.evicted = 0
         self.unasked_bytes = 0
         """Bytes that watchers have sent: all of them are thrown away."""
+        self._is_closed = False
         self._most = most
         strangers = max(1, most // STRANGERS_PART)
         self._strangers = Bounds(strangers, max(1, strangers // 4))
@@ -44,8 +45,10 @@ class Watchers:
         self._members = Counter(address_key(at) for at in places if at is not None)
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Keep a new connection, for which a stranger's may end; return False if there is no
-        room."""
+        """Keep a new connection, for which a stranger's may end; return False if there is no room,
+        or if all are closed."""
+        if self._is_closed:
+            return False
         address = address_key(transport.get_extra_info("peername"))
         there = sum(at == address for at in self._at.values())
         strangers = self._of_strangers()
@@ -78,7 +81,8 @@ class Watchers:
         self._at.pop(transport, None)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and those that were accepted and are not here yet."""
+        self._is_closed = True
         for transport in list(self._at):
             transport.close()
 
