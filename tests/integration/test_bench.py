@@ -143,7 +143,7 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 def test_an_interrupted_run_prints_what_it_has_and_leaves_nothing_behind() -> None:
     process = bench("unicast", "--rounds", "1000", "--seconds", "0.1", "--json")
     try:
-        wait_for("round 2", process)
+        wait_for("round 3", process)
         assert own_name(process.pid) in namespaces()
         process.send_signal(signal.SIGTERM)
         out, _talk = process.communicate(timeout=30)
