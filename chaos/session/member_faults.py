@@ -137,9 +137,9 @@ class MemberFaults:
         action, roster = step.action, self._roster
         if isinstance(action, faults.Leave) and name in roster.leaving:
             return
-        self._traffic.note_sent(name)
         self._rules.count_in(name)
         if isinstance(action, faults.Pause):
+            self._traffic.note_sent(name)
             roster.paused.add(name)
             self._backend.pause(name)
             return

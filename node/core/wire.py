@@ -277,6 +277,6 @@ the sealer."""
 SEAL_TAG: Final = 16
 """Bytes of the tag at the end of a sealed body."""
 RANGE_STRUCT: Final = struct.Struct(">QI")
+"""One range of an XMIT_REQ: first missing seqno, how many."""
 MAX_RANGES: Final = 4096
 """Ranges in one frame: with more, no datagram would carry it."""
-"""One range of an XMIT_REQ: first missing seqno, how many."""

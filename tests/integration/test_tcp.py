@@ -9,6 +9,7 @@ import errno
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
 from typing import Any, ClassVar
@@ -831,15 +832,13 @@ async def test_a_connection_in_which_frames_wait_is_not_idle(kind: type[TcpConfi
         assert not a.lost
 
 
-@both
-@pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
-@on_a_loop
-async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_there(
+@asynccontextmanager
+async def restarted(
     kind: type[TcpConfig], identity: int
-) -> None:
-    """A member restarts at once on its port, and the view still has its dead incarnation."""
-    config = tcp(kind)
-    async with stations(config, "a", "b") as (a, b):
+) -> AsyncIterator[tuple[Station[TcpTransport], Address, Station[TcpTransport]]]:
+    """A member, the address of another one that it was connected with and that has ended, and the
+    one that runs on the port of that now."""
+    async with stations(tcp(kind), "a", "b") as (a, b):
         meet(a, b)
         a.send(b.short, b"x")
         await until(lambda: b.got)
@@ -848,16 +847,34 @@ async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_
         await until(lambda: not connections(a))
         again = Station("b", identity).open(tcp(kind, bind_port=port, port_range=0))
         try:
-            a.members = (dead.short, again.short)
-            a.transport.on_view([a.address, dead, again.address])
-            for _ in range(50):
-                a.transport.send([a.frame(wire.GROUP)])
-                await asyncio.sleep(0.002)
-            await until(lambda: len(again.got) >= 50)
-            assert again.counters["opened"] <= 2
-            assert not again.lost
+            yield a, dead, again
         finally:
             again.close()
+
+
+async def multicast_to_both(
+    a: Station[TcpTransport], dead: Address, again: Station[TcpTransport]
+) -> None:
+    """Send fifty multicasts in a view that has the dead member and its successor."""
+    a.members = (dead.short, again.short)
+    a.transport.on_view([a.address, dead, again.address])
+    for _ in range(50):
+        a.transport.send([a.frame(wire.GROUP)])
+        await asyncio.sleep(0.002)
+    await until(lambda: len(again.got) >= 50)
+
+
+@both
+@pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
+@on_a_loop
+async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_there(
+    kind: type[TcpConfig], identity: int
+) -> None:
+    """A member restarts at once on its port, and the view still has its dead incarnation."""
+    async with restarted(kind, identity) as (a, dead, again):
+        await multicast_to_both(a, dead, again)
+        assert again.counters["opened"] <= 2
+        assert not again.lost
 
 
 @both
@@ -867,31 +884,15 @@ async def test_a_successor_that_dialled_first_is_not_dialled_for_its_dead_predec
     kind: type[TcpConfig], identity: int
 ) -> None:
     """It joins by its own connection, which nothing replaces, so nothing counts as lost."""
-    config = tcp(kind)
-    async with stations(config, "a", "b") as (a, b):
-        meet(a, b)
-        a.send(b.short, b"x")
-        await until(lambda: b.got)
-        dead, port = b.address, port_of(b)
-        b.close()
-        await until(lambda: not connections(a))
-        again = Station("b", identity).open(tcp(kind, bind_port=port, port_range=0))
-        try:
-            again.transport.locate(a.address)
-            again.send(a.short, b"join")
-            await until(lambda: a.got)
-            a.members = (dead.short, again.short)
-            a.transport.on_view([a.address, dead, again.address])
-            for _ in range(50):
-                a.transport.send([a.frame(wire.GROUP)])
-                await asyncio.sleep(0.002)
-            await until(lambda: len(again.got) >= 50)
-            assert again.numbers() == sorted(set(again.numbers()))
-            assert a.counters["dropped_not_connected"] == 50
-            assert again.counters["opened"] == 1
-            assert not again.lost
-        finally:
-            again.close()
+    async with restarted(kind, identity) as (a, dead, again):
+        again.transport.locate(a.address)
+        again.send(a.short, b"join")
+        await until(lambda: a.got)
+        await multicast_to_both(a, dead, again)
+        assert again.numbers() == sorted(set(again.numbers()))
+        assert a.counters["dropped_not_connected"] == 50
+        assert again.counters["opened"] == 1
+        assert not again.lost
 
 
 @on_a_loop

@@ -39,6 +39,11 @@ def faults_of(outcome: RunOutcome, fault: str) -> list[tuple[float, str, str]]:
     return found
 
 
+def living(outcome: RunOutcome) -> set[str]:
+    """Who lives at the end."""
+    return {life.name for life in outcome.run.lives.values() if life.end > outcome.run.seconds}
+
+
 def why(outcome: RunOutcome) -> list[str]:
     return [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
 
@@ -65,8 +70,7 @@ def test_a_restart_at_random_starts_one_that_is_dead() -> None:
     outcome = run(
         "at: 1s, do: crash, member: coordinator", "at: 3s, do: restart, member: random, name: back"
     )
-    alive = {life.name for life in outcome.run.lives.values() if life.end > outcome.run.seconds}
-    assert alive == {"n0", "n1", "n2"}
+    assert living(outcome) == {"n0", "n1", "n2"}
 
 
 def test_a_step_by_a_role_that_nobody_has_did_not_bite() -> None:
@@ -100,8 +104,7 @@ def test_whoever_goes_in_a_churn_is_back_at_its_end(every: str, length: str, tur
     """Also where the quotient of both times is no exact number."""
     outcome = run(f"at: 1s, do: churn, members: [n1, n2], every: {every}, for: {length}")
     assert outcome.run.bites["f1"] == turns
-    alive = {life.name for life in outcome.run.lives.values() if life.end > outcome.run.seconds}
-    assert alive == {"n0", "n1", "n2"}
+    assert living(outcome) == {"n0", "n1", "n2"}
 
 
 def test_a_second_leave_of_a_member_that_leaves_does_nothing() -> None:
@@ -110,8 +113,7 @@ def test_a_second_leave_of_a_member_that_leaves_does_nothing() -> None:
         "at: 2s, do: leave, member: n1, name: two",
     )
     assert (outcome.run.bites["one"], outcome.run.bites["two"]) == (2, 0)
-    alive = {life.name for life in outcome.run.lives.values() if life.end > outcome.run.seconds}
-    assert "n1" in alive
+    assert "n1" in living(outcome)
 
 
 def test_a_stall_that_was_never_begun_did_not_bite() -> None:

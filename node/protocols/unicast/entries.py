@@ -72,8 +72,9 @@ class SenderEntry(Entry):
         self.window = window
         self.heard_at = -inf
         self.last_stamp = 0
-        self.last_stamp_at = -inf
         """Timestamp of the newest ACK, STABLE or SFS believed; 0 before the first."""
+        self.last_stamp_at = -inf
+        """When that was."""
         self.watermark = (-1, -1)
         """Highest acked and highest sent at the previous look."""
         self.tries = 0
