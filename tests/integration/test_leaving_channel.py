@@ -13,6 +13,7 @@ import pytest
 from stormcast.node import runtime
 from stormcast.node.channel import Channel, ChannelConfig
 from stormcast.node.core.errors import ClosedError
+from stormcast.node.core.model import DONT_BUNDLE
 from stormcast.node.core.wire import GROUP
 from stormcast.node.settings import StackSettings, load_settings
 from tests.helpers.station import on_a_loop, until
@@ -62,7 +63,8 @@ async def test_multicasts_that_were_lost_are_repaired_before_their_sender_leaves
             loses = stays.runtime.stack
             loses.set_test_protocol("DISCARD", {"up": 0.3}, stays.runtime.now())
             for number in range(MESSAGES):
-                await leaves.send(None, b"%d" % number)
+                # Each in a frame of its own: some of a hundred are lost for certain.
+                await leaves.send(None, b"%d" % number, DONT_BUNDLE)
         assert got == [b"%d" % number for number in range(MESSAGES)]
     assert told == []
 
