@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
@@ -59,9 +59,11 @@ def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
     receiver, sender = window.receiver, window.stream.sender
     if not receiver.views or window.is_own:
         return
+    # A view is over when a later one is there, also where its own time is later still.
+    times = [*accumulate((view.time for view in reversed(receiver.views)), min)][::-1]
     at = 0
     for event in window.delivered:
-        while at + 1 < len(receiver.views) and receiver.views[at + 1].time <= event.time + EPSILON:
+        while at + 1 < len(times) and times[at + 1] <= event.time + EPSILON:
             at += 1
         view = receiver.views[at]
         if sender.short in view.members or _had_it_just_now(window, view.place, event.time):
