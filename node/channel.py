@@ -202,10 +202,8 @@ class Channel:
         self._is_joined.set()
         try:
             async with asyncio.timeout(timeout):
-                await self.runtime.flush()
                 self.runtime.leave()
-                if self.runtime.stack.group is not None:
-                    await self._is_out.wait()
+                await self._is_out.wait()
         except TimeoutError:
             raise LeaveTimeoutError(
                 f"{self.name} has left without an answer of its group after {timeout:g} s"

@@ -46,8 +46,6 @@ TELL_INTERVAL: Final = 1.0
 """Least seconds between two answers to frames that were not sealed by a known key."""
 _WALL_DIGITS: Final = 19
 """A trace has room for so many."""
-CONFIRM_SECONDS: Final = 4.0
-"""Seconds for which a member that leaves waits until others have confirmed what it sent."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -170,21 +168,6 @@ class Runtime:
         waited = self.stack.set_consuming(consuming, self.now())
         self.wake()
         return waited
-
-    async def flush(self) -> None:
-        """Wait until everything accepted is numbered, and confirmed by those it is for. In a group
-        no longer than CONFIRM_SECONDS for that: a member may be stalled, and what is left over is
-        told as given up."""
-        stack = self.stack
-        patience = self.now() + CONFIRM_SECONDS
-        while self.is_running:
-            is_over = stack.group is not None and self.now() > patience
-            if not stack.outbox.has_backlog:
-                if is_over or stack.is_confirmed():
-                    return
-                stack.hurry(self.now())
-            self.wake()
-            await asyncio.sleep(0.001)
 
     def leave(self) -> None:
         """Begin to leave; `turns.on_left` is called when that is done."""

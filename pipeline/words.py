@@ -39,6 +39,8 @@ VIEW_MASK: Final = 0xFFFFFFFF
 
 SAYS_BOTH_ENDS: Final = 2
 """The first version of traces that record what applications offered and were handed."""
+SAYS_WHAT_ENDED: Final = 3
+"""The first version of traces that record what a member gave up at its end."""
 
 # `stream` of a conn event.
 SENDER_CLOSING: Final = 2

@@ -227,7 +227,7 @@ def _skipped(outgoing: Outgoing, lo: int, hi: int, after: Event) -> Violation:
 def _should_leave(evidence: Evidence, outgoing: Outgoing) -> bool:
     """Whether messages that wait in a lane at the end of a run have a living dest, or a group."""
     sender = outgoing.sender
-    if not sender.lives:
+    if not sender.answers_for_sent:
         return False
     if outgoing.dest == GROUP:
         return bool(sender.views) or not evidence.has_group

@@ -1,4 +1,5 @@
-"""G1 for multicasts: all members that stay with the sender deliver what it sent in a view."""
+"""G1 for multicasts: all members that stay with the sender deliver what it sent in a view, and all
+that it had in its last view, where it left."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Multicasts that a member did not deliver, though it and the sender stayed together."""
+    """Multicasts that a member did not deliver, though it and the sender stayed together, or were
+    until the sender left."""
     for stream in evidence.groups.streams.values():
-        if not stream.sender.lives or not stream.sent:
+        if not stream.sender.answers_for_sent or not stream.sent:
             continue
-        yield from _own_lost(stream)
+        if stream.sender.lives:
+            yield from _own_lost(stream)
         for receiver in evidence.members.values():
             if receiver.lives and receiver is not stream.sender:
                 yield from _lost(evidence, stream, receiver)
@@ -40,8 +44,16 @@ def _lost(evidence: Evidence, stream: Stream, receiver: Member) -> Iterator[Viol
     lost = first_gap(lo, stream.high, stream.delivered_to(receiver))
     sent = stream.batch_at(lost) if lost is not None else None
     # A seqno that was never given to a message cannot be lost.
-    if lost is not None and sent is not None and not was_told(evidence, stream, receiver, lost):
+    if lost is None or sent is None or was_told(evidence, stream, receiver, lost):
+        return
+    if not was_given_up(evidence, stream, lost):
         yield _loss(stream, receiver, sent, lost)
+
+
+def was_given_up(evidence: Evidence, stream: Stream, lost: int) -> bool:
+    """Whether the sender said, as it left, that it gave up a multicast."""
+    sender = stream.sender
+    return not sender.lives and evidence.application.was_told(sender, GROUP, 0, lost)
 
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:

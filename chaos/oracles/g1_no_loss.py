@@ -28,7 +28,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     yield from application.not_sent(evidence)
     for entry in evidence.unicasts.entries():
         connection = entry.connection
-        if connection.sender.lives and connection.receiver.lives:
+        if connection.sender.answers_for_sent and connection.receiver.lives:
             if was_given_up(entry):
                 yield from _untold(evidence, entry)
             else:
@@ -94,7 +94,7 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
     sent was acked (messages waited, so it was not idle), or though its peer was in the view."""
     for outgoing in evidence.application.outgoing.values():
         dest = evidence.members.get(outgoing.dest)
-        if dest is None or not (dest.lives and outgoing.sender.lives):
+        if dest is None or not (dest.lives and outgoing.sender.answers_for_sent):
             continue
         for event in outgoing.events:
             if event.kind != ABANDONED:

@@ -56,6 +56,20 @@ def since(member: Member, other: Member) -> Installed | None:
     return first
 
 
+def met(member: Member, other: Member) -> Installed | None:
+    """Return the view since which `member` has `other` without a break: to its last view, or, where
+    the other one has left, to the last one that has it. None: there is no such view."""
+    if not other.has_left:
+        return since(member, other)
+    first = None
+    for view in reversed(member.views):
+        if other.short in view.members:
+            first = view
+        elif first is not None:
+            break
+    return first
+
+
 def view_at(member: Member, time: float) -> Installed | None:
     """Return the view that a member holds at the end of a moment; None before the first."""
     index = bisect_right(member.views, time + EPSILON, key=lambda view: view.event.time) - 1
@@ -240,8 +254,8 @@ class Stream:
         Seqnos that were sent before the receiver had the sender are owed only above where the
         receiver's window then begins.
         """
-        begin, met = since(self.sender, receiver), since(receiver, self.sender)
-        if begin is None or met is None:
+        begin, view = since(self.sender, receiver), met(receiver, self.sender)
+        if begin is None or view is None:
             return None
         first = bisect_left(self.sent_in, begin.place)
         if first >= len(self.sent):
@@ -249,17 +263,17 @@ class Stream:
         # Of what was sent until the receiver had the sender, its first window says where it begins.
         # "Until" includes that moment: without delay a digest and the view that it leads to have
         # one time.
-        late = bisect_left(self.sent, met.time + EPSILON, key=lambda sent: sent.time)
+        late = bisect_left(self.sent, view.time + EPSILON, key=lambda sent: sent.time)
         met_at = self.sent[late].lo if late < len(self.sent) else self.high + 1
-        opening = self._opening(receiver, met)
+        opening = self._opening(receiver, view)
         begins = opening.offset + 1 if opening else 1
         return max(self.sent[first].lo, min(begins, met_at))
 
-    def _opening(self, receiver: Member, met: Installed) -> Window | None:
+    def _opening(self, receiver: Member, view: Installed) -> Window | None:
         """Return the first window that outlived the first view with the sender."""
         windows = [window for window in self.windows_of(receiver) if window.opened]
         for window in windows:
-            if window.removed_at > met.time + EPSILON:
+            if window.removed_at > view.time + EPSILON:
                 return window
         return None
 

@@ -12,13 +12,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stormcast.node.core import wire
-from stormcast.node.trace import SENDER_REMOVED, Event
+from stormcast.node.trace import SENDER_REMOVED, STOP, Event
 
 if TYPE_CHECKING:
     from stormcast.chaos.oracles.groups import Installed
 
 RIG: Final = 0
 """The short id under which the rig writes faults, their bites and phases."""
+SAYS_WHAT_ENDED: Final = 3
+"""The first version of a trace that says which messages a member gave up at its end."""
 EPSILON: Final = 1e-6
 """Seconds by which two equal times may differ: sums of floats are not exact."""
 
@@ -101,6 +103,16 @@ class Member:
     def lives(self) -> bool:
         """Whether the member ran to the end of the run."""
         return self.ended == inf
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the member ended in order, in a trace that says what it gave up at its end."""
+        return self.version >= SAYS_WHAT_ENDED and self.events[-1].kind == STOP
+
+    @property
+    def answers_for_sent(self) -> bool:
+        """Whether what it sent must arrive, unless it said that it gave it up."""
+        return self.lives or self.has_left
 
     def bound(self, protocol: int, name: str) -> float | None:
         """Return a bound that its settings of one protocol promise; None: none. For unicasts, and

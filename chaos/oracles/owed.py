@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from stormcast.chaos.oracles import g1_multicast
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_no_loss import was_given_up
@@ -50,7 +51,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
     unicasts = arrived = 0
     for entry in evidence.unicasts.entries():
         connection = entry.connection
-        if not (connection.sender.lives and connection.receiver.lives):
+        if not (connection.sender.answers_for_sent and connection.receiver.lives):
             continue
         batches = [sent for sent in entry.sent if not _is_muted(sent, is_own=connection.is_to_self)]
         if not batches:
@@ -72,33 +73,44 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
         )
     owed, multicasts, members = unicasts, 0, 0
     for stream in evidence.groups.streams.values():
-        if not stream.sender.lives or not stream.sent:
+        if not stream.sender.answers_for_sent or not stream.sent:
             continue
         counts: list[int] = []
         for receiver, batches in _owed_multicasts(evidence, stream):
-            counts.append(_messages(batches))
+            if is_all_there and stream.sender.lives:
+                counts.append(_messages(batches))
+                arrived += counts[-1]
+                continue
             key = stream.sender.short, stream.sent[0].protocol, 0
             windows = [(None, event) for event in stream.delivered_to(receiver)]
-            arrived += (
-                counts[-1]
-                if is_all_there
-                else _messages(batches, _arrived(evidence, receiver, key, windows))
-            )
+            came = _arrived(evidence, receiver, key, windows)
+            arrived += _messages(batches, came)
+            # Of what did not arrive the sender may have been told as it left.
+            owed_seqnos = came | set(_not_given_up(evidence, stream, batches))
+            counts.append(_messages(batches, owed_seqnos))
         owed += sum(counts)
-        multicasts += max(counts)
+        multicasts += max(counts, default=0)
         members = max(members, sum(map(bool, counts)))
     return Owed(owed, arrived, unicasts, multicasts, members)
 
 
 def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Member, list[Event]]]:
     """Yield each member that a stream was owed to, with the batches owed to it."""
-    own = [sent for sent in stream.sent if not _is_muted(sent, is_own=True)]
-    yield stream.sender, own
+    if stream.sender.lives:
+        yield stream.sender, [sent for sent in stream.sent if not _is_muted(sent, is_own=True)]
     for receiver in evidence.members.values():
         if receiver.lives and receiver is not stream.sender:
             lo = stream.owed_from(receiver)
             if lo is not None:
                 yield receiver, list(_owed_from(stream, lo))
+
+
+def _not_given_up(evidence: Evidence, stream: Stream, batches: list[Event]) -> Iterator[int]:
+    """Yield the seqnos of batches that their sender did not say it gave up."""
+    for sent in batches:
+        for seqno in range(sent.lo, sent.hi + 1):
+            if not g1_multicast.was_given_up(evidence, stream, seqno):
+                yield seqno
 
 
 def _owed_from(stream: Stream, lo: int) -> Iterator[Event]:

@@ -26,6 +26,7 @@ from stormcast.node.settings.protocols import RELIABLE_UNICAST
 from stormcast.node.settings.rules import losing_below
 from stormcast.node.stack.accepting import Acceptor
 from stormcast.node.stack.attributes import Attributes
+from stormcast.node.stack.before_leaving import BeforeLeaving
 from stormcast.node.stack.group import Group
 from stormcast.node.stack.handover import HandOver
 from stormcast.node.stack.outbox import Outbox
@@ -105,6 +106,7 @@ class Stack:
         self.multicast = self.group.multicast if self.group is not None else None
         flow = self.group.flow if self.group is not None else {}
         self.outbox = Outbox(address, port, settings.outbox_bytes, has_group=self.group is not None)
+        self._before_leaving = BeforeLeaving(self.outbox, self.unicast, self.group)
         self.acceptor = Acceptor(settings, self.outbox, flow, hash64)
         self.try_send = self.acceptor.try_send
         """The acceptor's own method, as each message passes it."""
@@ -156,33 +158,18 @@ class Stack:
             self.group.start(now)
 
     def leave(self, now: float) -> None:
-        """Begin to leave the group; `has_left` says when it is done."""
-        if self.group is not None:
-            self.group.leave(now)
-
-    def is_confirmed(self) -> bool:
-        """Whether the members that are there are known to have all that was numbered."""
-        members = self.multicast.members if self.multicast is not None else None
-        connections = self.unicast.send_connections()
-        return not any(
-            len(one.window)
-            for peer, one in connections.items()
-            if members is None or peer in members
-        ) and (self.multicast is None or not len(self.multicast.own))
-
-    def hurry(self, now: float) -> None:
-        """Have members say soon what they have, because this one is about to leave."""
-        if self.group is not None and self.group.stable is not None:
-            self.group.stable.hurry(now)
+        """Begin to leave: what was accepted leaves first. `has_left` says when it is done."""
+        self._before_leaving.start(now)
 
     @property
     def has_left(self) -> bool:
-        """Whether this member has left its group, or has none."""
-        return self.group is None or self.group.has_left
+        """Whether this member has left its group; without one, whether it may end."""
+        return self._before_leaving.is_over if self.group is None else self.group.has_left
 
     def stop(self, now: float) -> list[Frame]:
         """End: send what windows still admit, ack what is pending, end the trace."""
         frames = self.end_turn(now)
+        self._before_leaving.stop()
         if self.group is not None:
             self.group.stop(now)
         self.unicast.stop(now)
@@ -230,7 +217,7 @@ class Stack:
             or port.links
             or port.located
             or port.proved
-            or (self.group is not None and self.group.has_left)
+            or self.has_left
         )
 
     def take_news(self) -> News:
@@ -300,6 +287,8 @@ class Stack:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self._now = now
+        if self._before_leaving.look_at <= now:
+            self._before_leaving.look(now)
         self.unicast.tick(now)
         if self.group is not None:
             self.group.tick(now)
@@ -319,6 +308,8 @@ class Stack:
         due = self.unicast.next_deadline()
         if outbox.flush_at < due:
             due = outbox.flush_at
+        if self._before_leaving.look_at < due:
+            due = self._before_leaving.look_at
         hand_over = self._hand_over
         if hand_over.flush_at < due:
             due = hand_over.flush_at

@@ -18,9 +18,10 @@ from stormcast.node.core.errors import BadTrace
 from stormcast.node.core.model import Address
 
 MAGIC: Final = b"STRC"
-VERSION: Final = 2
-READABLE: Final = frozenset({1, VERSION})
-"""Version 1 has no events about what an application offered and was handed."""
+VERSION: Final = 3
+READABLE: Final = frozenset({1, 2, VERSION})
+"""Version 1 has no events about what an application offered and was handed; version 2 does not say
+which multicasts a member gave up at its end."""
 
 # Kinds of events.
 START: Final = 1

@@ -40,7 +40,7 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
     )
     reached = tables.application.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
     living = tables.members.living()
-    senders = living.withColumnRenamed("short_id", "sender")
+    senders = tables.members.answering("sender")
     dests = living.select("run", F.col("short_id").alias("dest"), F.lit(True).alias("dest_lives"))
     grouped = tables.groups.views.select(
         "run", F.col("short_id").alias("sender"), F.lit(True).alias("has_view")

@@ -50,7 +50,7 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
     is_to_self = (F.col("sender") == F.col("dest")) & _is_muted()
     owed_batches = (
         tables.messages.sent.where(~F.col("is_multicast") & ~is_to_self)
-        .join(F.broadcast(tables.members.living("sender")), ["run", "sender"], how="left_semi")
+        .join(F.broadcast(tables.members.answering("sender")), ["run", "sender"], how="left_semi")
         .join(F.broadcast(tables.members.living("dest")), ["run", "dest"], how="left_semi")
     )
     parts = (
@@ -187,7 +187,7 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
     pair = ["run", "sender", "dest"]
     given_up = (
         tables.application.outgoing.where("is_abandoned")
-        .join(F.broadcast(tables.members.living("sender")), ["run", "sender"], how="left_semi")
+        .join(F.broadcast(tables.members.answering("sender")), ["run", "sender"], how="left_semi")
         .join(F.broadcast(tables.members.living("dest")), ["run", "dest"], how="left_semi")
         .withColumn("at", F.col("time") + words.EPSILON)
     )
@@ -223,8 +223,28 @@ def _multicast(tables: Tables) -> DataFrame:
     pair = ["run", "sender", "receiver"]
     parts = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
     lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
-    unexcused = lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
+    unexcused = (
+        lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
+        .join(_given_up_by_leavers(tables), ["run", "sender"], how="left")
+        .where(~F.coalesce(F.col("gap").between(F.col("from"), F.col("upto")), F.lit(False)))
+    )
     return _multicast_losses(tables, unexcused)
+
+
+def _given_up_by_leavers(tables: Tables) -> DataFrame:
+    """Return the multicasts that each leaver said it gave up: run, sender, `from`, `upto`. It says
+    so once, of all that some member may not have."""
+    left = tables.members.incarnations.where("has_left").select(
+        "run", F.col("short_id").alias("sender")
+    )
+    told = told_by_senders(tables.application.both_ends, "abandoned").where(
+        F.col("protocol").isNotNull() & (F.col("dest") == words.GROUP)
+    )
+    return (
+        told.join(F.broadcast(left), ["run", "sender"], how="left_semi")
+        .groupBy("run", "sender")
+        .agg(F.min("lo").alias("from"), F.max("hi").alias("upto"))
+    )
 
 
 def _multicast_losses(tables: Tables, lost: DataFrame) -> DataFrame:

@@ -75,6 +75,12 @@ class GroupTables:
     def since(self) -> DataFrame:
         """The view since which each member has had another one without a break, to its last view:
         run, short_id, other, place, time."""
+        return self._unbroken.where(F.col("upto") == F.col("last")).drop("upto", "last")
+
+    @cached_property
+    def _unbroken(self) -> DataFrame:
+        """Sequences of a member's views that all have another one: run, short_id, other, place and
+        time of the first, `upto`: the place of the last, `last`: that of the member's last view."""
         own = Window.partitionBy("run", "short_id")
         by_other = Window.partitionBy("run", "short_id", "other").orderBy("place")
         told = self.views.withColumn("last", F.max("place").over(own)).select(
@@ -89,8 +95,7 @@ class GroupTables:
                 F.min_by("time", "place").alias("time"),
                 F.max("place").alias("upto"),
             )
-            .where(F.col("upto") == F.col("last"))
-            .select("run", "short_id", "other", "place", "time")
+            .select("run", "short_id", "other", "place", "time", "upto", "last")
         )
 
     @cached_property
@@ -143,7 +148,7 @@ class GroupTables:
         met_at = F.coalesce(F.col("late.lo"), F.col("high") + 1)
         begins = F.coalesce(F.col("offset") + 1, F.lit(1))
         return (
-            self.together.join(self._first_in_view, pair, how="inner")
+            self.owed_pairs.join(self._first_in_view, pair, how="inner")
             .join(self._first_when_met, pair, how="inner")
             .join(self._openings, pair, how="left")
             .join(self.streams, ["run", "sender"], how="inner")
@@ -174,9 +179,32 @@ class GroupTables:
         return keep(both.where(F.col("sender") != F.col("receiver")))
 
     @cached_property
+    def owed_pairs(self) -> DataFrame:
+        """Pairs of which the receiver owes it to the sender to deliver multicasts: those that are
+        together; and those that were, until the sender left. Columns as in `together`."""
+        left = self._members.incarnations.where("has_left").select(
+            "run", F.col("short_id").alias("sender")
+        )
+        receivers = self._members.living("receiver")
+        ours = self.since.select(
+            "run", F.col("short_id").alias("sender"), F.col("other").alias("receiver"), "place"
+        )
+        # The receiver goes on without the sender: what counts is the last time that it had it.
+        theirs = self._unbroken.groupBy(
+            "run", F.col("other").alias("sender"), F.col("short_id").alias("receiver")
+        ).agg(F.max_by("time", "upto").alias("met"))
+        until_left = (
+            ours.join(F.broadcast(left), ["run", "sender"], how="left_semi")
+            .join(F.broadcast(receivers), ["run", "receiver"], how="left_semi")
+            .where(F.col("sender") != F.col("receiver"))
+            .join(theirs, ["run", "sender", "receiver"], how="inner")
+        )
+        return keep(self.together.unionByName(until_left.select(*self.together.columns)))
+
+    @cached_property
     def _first_in_view(self) -> DataFrame:
         """The first seqno that each sender sent since the view from which on it has a receiver."""
-        pairs = self.together.select("run", "sender", "receiver", F.col("place").alias("since"))
+        pairs = self.owed_pairs.select("run", "sender", "receiver", F.col("place").alias("since"))
         return (
             pairs.join(self.sent_in, ["run", "sender"], how="inner")
             .where(F.col("place") >= F.col("since"))
@@ -187,7 +215,7 @@ class GroupTables:
     @cached_property
     def _first_when_met(self) -> DataFrame:
         """The first batch that each sender sent after a receiver had the sender."""
-        points = self.together.select(
+        points = self.owed_pairs.select(
             "run", "sender", "receiver", (F.lit(-words.EPSILON) - F.col("met")).alias("at")
         )
         # Times are negated: so the last batch in this order is the first after the meeting.
@@ -207,7 +235,7 @@ class GroupTables:
         removed_at = F.coalesce(F.col("removed.time"), F.lit(words.INFINITY))
         pair = ["run", "sender", "receiver"]
         return (
-            self.together.join(windows, pair, how="inner")
+            self.owed_pairs.join(windows, pair, how="inner")
             .where(removed_at > F.col("met") + words.EPSILON)
             .groupBy(*pair)
             .agg(F.min_by("opened.lo", "first").alias("offset"))

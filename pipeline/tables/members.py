@@ -33,8 +33,9 @@ class MemberTables:
     @cached_property
     def incarnations(self) -> DataFrame:
         """One row per incarnation: run, short_id, label, name, shown, started, killed, ended
-        (infinite: it ran to the end), lives, promised (bounds of unicast), protocols (settings by
-        protocol), version (of its trace)."""
+        (infinite: it ran to the end), lives, has_left (it ended in order, and its trace says what
+        it gave up), promised (bounds of unicast), protocols (settings by protocol), version (of its
+        trace)."""
         by_age = Window.partitionBy("run", "name").orderBy("started", "killed", "short_id")
         never = F.lit(words.INFINITY)
         is_alone = F.count(F.lit(1)).over(Window.partitionBy("run", "name")) == 1
@@ -61,6 +62,9 @@ class MemberTables:
                 "killed",
                 "ended",
                 (F.col("ended") == never).alias("lives"),
+                (F.col("stopped").isNotNull() & (F.col("version") >= words.SAYS_WHAT_ENDED)).alias(
+                    "has_left"
+                ),
                 # After a change of settings, the trace does not say what is promised.
                 F.when(changed, nothing).otherwise(F.coalesce("bounds", nothing)).alias("promised"),
                 F.when(changed, unpromised).otherwise(F.col("protocols")).alias("protocols"),
@@ -73,6 +77,12 @@ class MemberTables:
     def living(self, as_: str = "short_id") -> DataFrame:
         """Return the members that ran to the end of their run: run, and their short id as `as_`."""
         return self.incarnations.where("lives").select("run", F.col("short_id").alias(as_))
+
+    def answering(self, as_: str = "short_id") -> DataFrame:
+        """Return the members whose messages must arrive, unless they said that they gave them up:
+        those that ran to the end of their run, and those that left it in order."""
+        answers = F.col("lives") | F.col("has_left")
+        return self.incarnations.where(answers).select("run", F.col("short_id").alias(as_))
 
     @cached_property
     def _started(self) -> DataFrame:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stormcast.node import runtime
 from stormcast.node.channel import Channel, ChannelConfig
 from stormcast.node.core.errors import ClosedError
 from stormcast.node.core.model import DONT_BUNDLE
 from stormcast.node.core.wire import GROUP
 from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.stack import before_leaving
 from tests.helpers.station import on_a_loop, until
 
 PORTS = count(19_700)
@@ -75,7 +75,7 @@ async def test_of_multicasts_that_nobody_confirms_the_leaver_is_told(
     stack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application of the other member takes nothing."""
-    monkeypatch.setattr(runtime, "CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr(before_leaving, "CONFIRM_SECONDS", 0.3)
     shared = settings(stack)
     stays, leaves = channel("b", shared), channel("a", shared)
     told: list[tuple[int, str]] = []

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import broken, sound
 from tests.oracles.group_corpus import SILENT, nakack2
+from tests.oracles.leaver_corpus import CASES
 from tests.oracles.story import Story
 
 __all__ = ["CASES"]

@@ -77,7 +77,7 @@ class Story:
     `n0` speaks to `n1` on connection 1, and `n1` listens in window 1, unless it says otherwise.
     Members promise the bounds they are given, and nothing else.
 
-    Traces are of version 1, which says what windows did; with `both_ends` they are of version 2,
+    Traces are of version 1, which says what windows did; with `both_ends` they are of the newest,
     and what applications offered and were handed must be told, too.
     """
 
@@ -274,6 +274,13 @@ class Story:
         hi = hi or lo
         return self._note(
             trace.ABANDONED, who, to, conn=1, count=hi - lo + 1, lo=lo, hi=hi, text=why
+        )
+
+    def gives_up_casts(self, lo: int, hi: int = 0, who: str = "n0", *, why: str = "stop") -> Self:
+        """Tell the application that multicasts were given up."""
+        hi = hi or lo
+        return self._group_note(
+            trace.ABANDONED, who, None, count=hi - lo + 1, lo=lo, hi=hi, text=why
         )
 
     def throws_away(

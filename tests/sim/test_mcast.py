@@ -327,8 +327,10 @@ def test_who_leaves_while_its_window_is_full_leaves(timing: str) -> None:
     world.drop("C", ACK, protocol=wire.MCAST, times=ALWAYS)
     world.multicast("A", *numbered(1, 20))
     world.leave("A")
-    world.advance_until(lambda: world.agrees("BC"), 60.0)
+    took = world.advance_until(lambda: world.agrees("BC"), 60.0)
     world.advance_until(lambda: world["A"].stack.has_left, 60.0)
+    assert took > 4.0, "it gives its messages up when nothing moved for that long"
+    assert world["A"].stack.outbox.abandoned == {"stop": 4}
 
 
 @both_timings

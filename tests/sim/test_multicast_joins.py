@@ -142,6 +142,39 @@ def test_a_stalled_joiner_gives_up_no_more_than_its_window_holds(stack: str, tim
     assert not world["C"].events(trace.ALARM)
 
 
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize("stack", ["udp", "tcp", "mcast"])
+def test_what_a_stalled_window_could_not_give_up_is_given_up_later_without_an_alarm(
+    stack: str, timing: str
+) -> None:
+    """C has one view less than A when A tells it what is gone: that was never meant for C. When C
+    goes on, the rest is skipped at once, though A says nothing more."""
+    name = "MCAST" if stack == "mcast" else "NAKACK2"
+    world = GroupWorld("AC", stack, timing, protocols={**QUIET, name: {"window_messages": 10}})
+    world["C"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 2))
+    world.deliver()
+    world.partition("A", "C")
+    world.install("A", at="A")
+    for first, last in ((3, 10), (11, 20), (21, 30)):
+        world.multicast("A", *numbered(first, last))
+        world.settle()
+    world.partition()
+    world.install("AC", at="A")
+    world.multicast("A", *numbered(31, 35))
+    world.advance(5.0)
+    assert [(e.count, e.hi) for e in world["C"].events(trace.SKIPPED)] == [(8, 10)]
+    world.partition("A", "C")
+    world["C"].consume(consuming=True)
+    world.advance(1.0)
+    assert [(e.count, e.hi) for e in world["C"].events(trace.SKIPPED)] == [(8, 10), (20, 30)]
+    world.partition()
+    world.install("AC", at="C", number=world.views)
+    world.advance(10.0)
+    assert not world["C"].events(trace.ALARM)
+    assert world.got("C", "A") == [*numbered(1, 2), *numbered(31, 35)]
+
+
 @everywhere
 def test_several_joiners_at_once_get_one_run_each(stack: str, timing: str) -> None:
     world = living("AB", stack, timing)

@@ -229,18 +229,19 @@ def test_a_flipped_bit_ends_the_believing() -> None:
 def test_a_foreign_file_is_refused_for_what_it_is() -> None:
     data = sample().file
     assert read_until_bad(b"PAR1" + data[4:]) == ([], "not a trace block")
-    assert read_until_bad(data[:4] + b"\3\0" + data[6:]) == ([], "trace version 3")
+    assert read_until_bad(data[:4] + b"\4\0" + data[6:]) == ([], "trace version 4")
     assert read_until_bad(data[:8]) == ([], "torn block header")
     assert list(read_blocks_untrusted(b"", hash64)) == []
 
 
-def test_a_trace_of_version_1_is_read() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_trace_of_an_older_version_is_read(version: int) -> None:
     """Its blocks are laid out alike, and say less."""
     body = trace.RECORD.pack(*Event(*[0] * 15, 1.0))
-    front = trace.HEADER.pack(trace.MAGIC, 1, trace.HEADER.size, 1, 1, 0, 0, 0, 0, 0)[:-8]
+    front = trace.HEADER.pack(trace.MAGIC, version, trace.HEADER.size, 1, 1, 0, 0, 0, 0, 0)[:-8]
     data = front + hash64(front + body).to_bytes(8, "little") + body
     (block,) = read_blocks_untrusted(data, hash64)
-    assert (block.version, len(block.events)) == (1, 1)
+    assert (block.version, len(block.events)) == (version, 1)
     (block,) = read_blocks_untrusted(checked([], b""), hash64)
     assert block.version == trace.VERSION
 
@@ -274,7 +275,7 @@ def test_an_event_that_names_no_text_of_its_block_is_refused() -> None:
 
 def test_the_layout_is_pinned() -> None:
     """pipeline/schema.py and docs/trace-format.md say the same; a change is a new version."""
-    assert (trace.MAGIC, trace.VERSION) == (b"STRC", 2)
+    assert (trace.MAGIC, trace.VERSION) == (b"STRC", 3)
     assert (trace.HEADER.format, trace.HEADER.size) == ("<4sHHIIQQIIQ", 48)
     assert (trace.RECORD.format, trace.RECORD.size) == ("<BBBBIIIIIQQQQIId", 72)
     assert Event._fields == (

@@ -40,6 +40,7 @@ class Host:
         "routes",
         "short",
         "stack",
+        "tells_news",
         "tracer",
         "wake_at",
     )
@@ -66,7 +67,9 @@ class Host:
         self.group: list[tuple[Path, int]] | None = None
         """Paths and short ids to which multicast datagrams go; None: to be looked up."""
         self.is_grouped = stack.settings.has_group
-        """Whether the stack has a group, so that turns may end with views and other news, too."""
+        """Whether the stack has a group."""
+        self.tells_news = self.is_grouped
+        """Whether turns may end with views and other news: in a group, and while it leaves."""
 
 
 EVENTS_PER_INSTANT: Final = 200_000
@@ -189,7 +192,7 @@ class Engine:
         deliveries = stack.take_deliveries()
         if deliveries:
             self._deliver(host, deliveries)
-        if host.is_grouped and stack.has_news():
+        if host.tells_news and stack.has_news():
             self._after_turn(host)
         deadline = stack.next_deadline()
         if deadline < host.wake_at:

@@ -230,10 +230,11 @@ class World:
         if host.short in self._leaving:
             return
         self._leaving.add(host.short)
-        if host.is_grouped:
-            host.stack.leave(self.engine.now)
-        else:
-            self._stop(host)
+        host.tells_news = True
+        engine = self.engine
+        host.stack.leave(engine.now)
+        patience = self._people[host.short].settings.leave_timeout
+        engine.call(engine.now + patience, lambda: engine.tell(host, lambda: self._stop(host)))
 
     def _stop(self, host: Host) -> None:
         """End a member in order: its stack sends its last frames, then its process ends."""

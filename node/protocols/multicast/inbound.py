@@ -32,6 +32,7 @@ class Inbound:
         "peer",
         "sync_target",
         "sync_tries",
+        "unmeant",
         "window",
     )
 
@@ -52,6 +53,8 @@ class Inbound:
         """The number of the open question; 0: none is open. An answer that repeats the number was
         given after the question, and by the sender."""
         self.asked_at = -inf
+        self.unmeant = -1
+        """Seqno up to which the sender said that it sent in views without this member."""
         self.gap_at = -1
         """Where the gap began when its alarm was set, as `deliverable`; -1: no alarm is set."""
         self.kept: deque[Arrival] = deque()

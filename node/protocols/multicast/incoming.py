@@ -120,6 +120,9 @@ class Incoming:
             before = entry.window.delivered
             self._deliver_ready(entry, now)
             taken = entry.window.delivered - before
+            if entry.unmeant > entry.window.deliverable:
+                # The window was too full to skip all of it.
+                self._windows.skip_to(entry, entry.unmeant, 0, now)
             if taken:
                 waited += taken
                 self._after_data(entry, taken, now)

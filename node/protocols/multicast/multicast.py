@@ -197,7 +197,7 @@ class Multicast:
         """Forget everything: a member that left answers no requests."""
         for entry in list(self._state.inbound.values()):
             self._windows.remove(entry, "stop", now)
-        self._outgoing.stop()
+        self._outgoing.stop(now)
         self._early.clear()
         self.retention.stop()
         self.acks_now.clear()

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.batch import Batch
 from stormcast.node.core.codec import Body, pack_body
@@ -187,10 +188,22 @@ class Outgoing:
             stamp=question or state.view_tag,
         )
 
-    def stop(self) -> None:
+    def stop(self, now: float) -> None:
         """Forget own batches that wait for the application, and tell of the multicasts that some
         member may not have: nobody repairs them any more."""
         self._held.clear()
-        count, last = unconfirmed(self._own)
-        if count:
-            self._port.abandoned.append(Abandoned(wire.GROUP, count, "stop", last))
+        own = self._own
+        count, last = unconfirmed(own)
+        if not count:
+            return
+        self._tracer.record(
+            trace.ABANDONED,
+            now,
+            protocol=self._protocol,
+            peer=wire.GROUP,
+            count=count,
+            lo=own.low + 1,
+            hi=own.high,
+            text="stop",
+        )
+        self._port.abandoned.append(Abandoned(wire.GROUP, count, "stop", last))

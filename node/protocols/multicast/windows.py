@@ -103,6 +103,8 @@ class Windows:
         before it. Else messages are lost (G6 was broken), but a dead window would be worse.
         """
         is_loss = entry.is_synced and view_tag in (0, self._state.view_tag)
+        if not is_loss:
+            entry.unmeant = max(entry.unmeant, seqno)
         window = entry.window
         before = window.deliverable
         edge = window.delivered + window.capacity
@@ -118,6 +120,8 @@ class Windows:
         if skipped:
             # As many as a record can count: a window may begin anywhere.
             count = min(skipped, 0xFFFFFFFF)
+            # A window that was full skipped less than it was told then: the rest is no loss either.
+            is_loss = is_loss and reached > entry.unmeant
             self._note_skipped(entry, count, before + 1, reached, now, is_loss=is_loss)
 
     def _note_skipped(
