@@ -835,8 +835,8 @@ GROUP_BLIND: Final[dict[str, str]] = {
     "untaken-windows-are-idle": "what an ended window held is kept for its application, too; "
     "tests/sim/test_unicast_blocking.py holds that the window stays",
     "skips-claim-too-much": "a window that was too full to skip all that its sender lacks asks for "
-    "nothing while its application is stalled, and skips the rest as soon as that goes on: then the "
-    "claim is true",
+    "nothing while its application is stalled, and skips the rest as soon as that goes on: then "
+    "the claim is true",
     "own-messages-go-while-a-digest-is-in-use": "the search met it once in 78,000 seeds; that seed "
     "is a file of tests/sim/regressions, and tests/sim/test_mcast.py has what it takes",
 }
