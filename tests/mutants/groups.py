@@ -837,7 +837,8 @@ GROUP_BLIND: Final[dict[str, str]] = {
     "skips-claim-too-much": "a window that was too full to skip all that its sender lacks asks for "
     "nothing while its application is stalled, and skips the rest as soon as that goes on: then "
     "the claim is true",
-    "own-messages-go-while-a-digest-is-in-use": "the search met it once in 78,000 seeds; that seed "
-    "is a file of tests/sim/regressions, and tests/sim/test_mcast.py has what it takes",
+    "own-messages-go-while-a-digest-is-in-use": "what one multicasts in a view of its own is owed "
+    "to nobody, and A1 leaves it out, since who was with it before may have it; "
+    "tests/sim/test_sent_while_merging.py holds that it stays to be asked for",
 }
 """Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""
