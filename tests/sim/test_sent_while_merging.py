@@ -11,7 +11,7 @@ from stormcast.node.trace import SKIPPED, VIEW
 
 TEXT = """
 name: sent-while-a-digest-is-in-use
-about: One holds a view of its own and multicasts while it is being merged. One of the others does not hear it at first.
+about: One holds a view of its own and multicasts while it is being merged.
 guarantees: [G1, G2, G3, G4, A1]
 cluster: {members: 4, stack: STACK, timing: fast, joins: one-by-one,
   protocols: {MERGE3: {min_interval: 1s, max_interval: 2s, check_interval: 3s}}}
