@@ -197,6 +197,8 @@ class Turns:
             self.on_abandoned(one)
 
     def _locate(self, news: News) -> None:
+        for short in news.doubted:
+            self._transport.doubt(short)
         for address in news.located:
             if len(self._members) < MAX_LEARNED:
                 self._members.setdefault(address.short, address)

@@ -48,7 +48,7 @@ class Contacts:
         self.is_on = False
         """Whether a stranger has been heard: until then there is nothing to check."""
         self._view: frozenset[int] = frozenset()
-        self._known: dict[int, None] = {}
+        self._known: dict[int, Address] = {}
         """Members of this view and of past ones, the latest last."""
         self._accounts: dict[int, list[int]] = {}
         """Frames and bytes that came in the name of a stranger, less what it was sent."""
@@ -87,8 +87,30 @@ class Contacts:
         account[1] -= size
         return True
 
+    def trusts(self, address: Address) -> bool:
+        """Whether this very address needs no account. That its short id needs none says nothing:
+        another address may have the same, of which anybody can see to."""
+        short = address.short
+        owner = self._known.get(short) or self.proved.get(short, address)
+        return short in self.trusted and owner.is_at_same_place(address)
+
+    def is_taken(self, address: Address) -> bool:
+        """Whether a view has said that who has this short id is somewhere else."""
+        return self._known.get(address.short, address).where != address.where
+
+    def doubt(self, short: int) -> bool:
+        """Forget that a stranger is where it said, because another address has its short id; False
+        if there is nothing to forget. What asked just now is not counted yet."""
+        if self.proved.pop(short, None) is None:
+            return False
+        self._renew()
+        self.heard(short, wire.HEAD_SIZE)
+        return True
+
     def prove(self, address: Address) -> None:
         """Note that a stranger is where it says."""
+        if address.short in self._view or address.short in self._known:
+            return
         self._accounts.pop(address.short, None)
         self.proved.pop(address.short, None)
         self.proved[address.short] = address
@@ -101,7 +123,7 @@ class Contacts:
         """Note the members of a view."""
         for member in members:
             self._known.pop(member.short, None)
-            self._known[member.short] = None
+            self._known[member.short] = member
             self.proved.pop(member.short, None)
             self._accounts.pop(member.short, None)
         while len(self._known) > MAX_KNOWN:

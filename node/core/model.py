@@ -97,6 +97,10 @@ class Address:
     def __hash__(self) -> int:
         return self.short
 
+    def is_at_same_place(self, other: Address) -> bool:
+        """Whether the other address is this one, and says the same of where it is."""
+        return self.identity == other.identity and self.where == other.where
+
     def __str__(self) -> str:
         return self.name
 

@@ -254,7 +254,7 @@ class Merge3(Layer):
         if is_lagging:
             self._port.events.append(Lagging(sender))
         known = self._heard.get(sender)
-        if known is None and sender.short not in self._port.contacts.trusted:
+        if known is None and not self._port.contacts.trusts(sender):
             self._make_room_for(sender)
         if known is None or (known, self._numbers[sender]) < (view_id, number):
             self._heard[sender] = view_id
@@ -331,7 +331,7 @@ class Merge3(Layer):
         view = self.role.view
         if view is None or self.role.is_leaving:
             return
-        if head.source not in self._port.contacts.trusted:
+        if not self._port.contacts.trusts(asker):
             # A view is much larger than the question for it.
             self._proof = self._proof or Proof(self.dice)
             if not self._proof.believes(self._port, self.protocol, asker, head, now):

@@ -41,10 +41,12 @@ class Port:
 
     __slots__ = (
         "abandoned",
+        "challenged",
         "closed",
         "codec",
         "contacts",
         "deliveries",
+        "doubted",
         "drops",
         "events",
         "frames",
@@ -87,18 +89,28 @@ class Port:
         """Members that were named, by short id: their addresses tell a transport where they are."""
         self.proved: list[Address] = []
         """Strangers that were proved to be where their addresses say."""
+        self.doubted: list[int] = []
+        """Short ids of strangers whose proof is void: another address has the same short id."""
+        self.challenged: dict[int, Address] = {}
+        """Strangers that are sent a cookie in this turn, by short id."""
         self.links: list[tuple[int, bool]] = []
         """Monitored connections to open (True) or to close, by peer; see FD_SOCK2."""
 
     def locate(self, addresses: Iterable[Address]) -> None:
         """Note those of the addresses that say where the member is."""
         for address in addresses:
-            if address.where:
+            # Where a cookie goes in this turn is not for others to say.
+            if address.where and self._is_unchallenged(address):
                 self.located[address.short] = address
+
+    def _is_unchallenged(self, address: Address) -> bool:
+        """Whether no cookie for another place goes to this short id in this turn."""
+        return self.challenged.get(address.short, address).where == address.where
 
     def take_frames(self) -> list[Frame]:
         """Return the frames of this turn, but no more to a stranger than came in its name."""
         frames, self.frames = self.frames, []
+        self.challenged.clear()
         contacts = self.contacts
         if not contacts.is_on:
             return frames
@@ -107,6 +119,24 @@ class Port:
         if len(taken) < len(frames):
             self.drop("stranger-answer", len(frames) - len(taken))
         return taken
+
+    def may_challenge(self, stranger: Address) -> bool:
+        """Whether frames to this short id can go to this address in this turn. A cookie must go
+        there and nowhere else, and frames name their receiver by its short id alone."""
+        if self._is_unchallenged(stranger) and not self.contacts.is_taken(stranger):
+            return True
+        self.drop("short-id-taken")
+        return False
+
+    def challenge(self, stranger: Address) -> None:
+        """Have frames to a stranger go where its address says: it is sent a cookie. Who proved to
+        be somewhere else with the same short id has to prove it again."""
+        short = stranger.short
+        self.challenged[short] = stranger
+        if self.contacts.doubt(short):
+            self.doubted.append(short)
+            self.proved = [one for one in self.proved if one.short != short]
+        self.locate((stranger,))
 
     def prove(self, address: Address) -> None:
         """Note that a stranger has proved to be where its address says."""

@@ -38,10 +38,12 @@ class Proof:
     ) -> bool:
         """Whether a stranger's question came with its cookie, so that it is where it says. If not,
         the cookie is sent there, which need not be where the question came from."""
+        if not port.may_challenge(stranger):
+            return False
         if self.is_good(stranger, head.mark, now):
             port.prove(stranger)
             return True
-        port.locate((stranger,))
+        port.challenge(stranger)
         port.control(
             head.source,
             wire.COOKIE,

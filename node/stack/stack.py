@@ -55,6 +55,8 @@ class News(NamedTuple):
     """Messages that were accepted and have been given up."""
     proved: Sequence[Address] = ()
     """Strangers that were proved to be where they say."""
+    doubted: Sequence[int] = ()
+    """Short ids of strangers that proved it before, and have to prove it again."""
 
 
 class Stack:
@@ -217,6 +219,7 @@ class Stack:
             or port.links
             or port.located
             or port.proved
+            or port.doubted
             or self.has_left
         )
 
@@ -227,8 +230,9 @@ class Stack:
         links, port.links = port.links, []
         located, port.located = port.located, {}
         proved, port.proved = port.proved, []
+        doubted, port.doubted = port.doubted, []
         abandoned = self.outbox.take_abandoned()
-        return News(views, links, list(located.values()), abandoned, proved)
+        return News(views, links, list(located.values()), abandoned, proved, doubted)
 
     # -- The network's side --------------------------------------------------------------------
 

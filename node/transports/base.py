@@ -83,6 +83,10 @@ class Transport(ABC):
         """Remember where a stranger is that has proved it: frames do not change that any more."""
 
     @abstractmethod
+    def doubt(self, short: int) -> None:
+        """Forget where a stranger proved to be: another one has its short id."""
+
+    @abstractmethod
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in the members of a new view."""
 

@@ -61,6 +61,10 @@ class Places:
             # A place that its frames came from is not proved: they may have been forged.
             self.at.pop(stranger.short, None)
 
+    def doubt(self, short: int) -> None:
+        """Forget where a stranger proved to be: it proves it again, or another one does."""
+        self._proved.pop(short, None)
+
     def is_fixed(self, short: int) -> bool:
         """Whether a view has said where a member is, or a stranger has proved it."""
         return short in self._named or short in self._proved
@@ -116,10 +120,21 @@ class HeardPlaces:
         """Remember the place that an address names; False if there were too many since the last
         view."""
         if len(self._told) >= MAX_LEARNED and address.short not in self._told:
+            at = self.places.at
+            # A cookie goes where the address says, or nowhere: not to who asks from elsewhere.
+            if not self.places.is_fixed(address.short) and at.get(
+                address.short
+            ) != self.places.resolve(address.where):
+                at.pop(address.short, None)
             return False
         if self.places.locate(address):
             self._told.add(address.short)
         return True
+
+    def doubt(self, short: int) -> None:
+        """Forget where a stranger proved to be, and that its address has named a place."""
+        self._told.discard(short)
+        self.places.doubt(short)
 
     def learn(self, short: int, source: SocketAddress) -> None:
         """Remember that frames of this member came from a source that is not its place. Whatever

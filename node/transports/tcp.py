@@ -92,6 +92,9 @@ class TcpTransport(Transport):
     def trust(self, address: Address) -> None:
         self._table.places.trust(address)
 
+    def doubt(self, short: int) -> None:
+        self._table.places.doubt(short)
+
     def on_view(self, members: Sequence[Address]) -> None:
         self._table.on_view(members)
 

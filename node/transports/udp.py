@@ -179,6 +179,9 @@ class UdpTransport(Transport):
     def trust(self, address: Address) -> None:
         self._places.places.trust(address)
 
+    def doubt(self, short: int) -> None:
+        self._places.doubt(short)
+
     def on_view(self, members: Sequence[Address]) -> None:
         self._places.on_view(members)
         if self._reach is not None and self._config.ip_mcast == "auto":

@@ -426,6 +426,7 @@ class Group:
         port = member.port
         events, port.events = port.events, []
         frames, port.frames = port.frames, []
+        port.challenged.clear()
         drops, port.drops = port.drops, {}
         for reason, number in drops.items():
             member.drops[reason] = member.drops.get(reason, 0) + number

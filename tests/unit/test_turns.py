@@ -78,6 +78,9 @@ class Member:
     def trust(self, address: Address) -> None:
         self.log.append(f"trust {address}")
 
+    def doubt(self, short: int) -> None:
+        self.log.append(f"doubt {short}")
+
     def on_view(self, _members: object) -> None:
         self.log.append("transport's view")
 
@@ -90,11 +93,12 @@ async def test_answers_leave_before_the_view_is_told_and_own_messages_come_after
     member = Member()
     member.arrived, member.own, member.frames = ["theirs"], ["own"], ["frame"]
     lost = [Abandoned(1, 3, "aged", 3)]
-    member.news = News([View(ViewId(1, A), (A,))], [], [B], lost, [B])
+    member.news = News([View(ViewId(1, A), (A,))], [], [B], lost, [B], [7])
     member.turns.turn()
     assert member.log == [
         "deliver ['theirs']",
         "end",
+        "doubt 7",
         "locate b",
         "trust b",
         "send ['frame']",

@@ -170,7 +170,7 @@ class Merging:
         if merge in self._past:
             state.port.drop("merge-over")
             return
-        is_known = head.source in state.port.contacts.trusted
+        is_known = state.port.contacts.trusts(merge.leader)
         if not is_known and not state.believes(merge.leader, head, now):
             return
         answer = self._own if merge == self._merge else None
