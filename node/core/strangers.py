@@ -5,7 +5,8 @@ but the number of senders is not. So all strangers together have one budget, of 
 entries. Protocols say what they keep of a stranger; beyond the budget the stack has them give up
 what they keep of the stranger that has had something kept for the longest time, but nothing that
 was acked: so a sender that exists sends it again. What would be acked before the application has it
-is refused where it has no room.
+is refused where it has no room. What is only remembered, of messages that are over, goes before
+anything that is kept.
 """
 
 from __future__ import annotations
@@ -78,7 +79,18 @@ class SharedPace(Pace):
 class Strangers:
     """What is kept of strangers, by sender and by protocol."""
 
-    __slots__ = ("_kept", "bytes", "entries", "is_over", "questions", "said", "windows")
+    __slots__ = (
+        "_kept",
+        "_remembered",
+        "_remembered_bytes",
+        "_remembered_entries",
+        "bytes",
+        "entries",
+        "is_over",
+        "questions",
+        "said",
+        "windows",
+    )
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -88,6 +100,10 @@ class Strangers:
         self._kept: dict[int, dict[str, tuple[int, int]]] = {}
         """Entries and bytes by sender, the one of which something is kept longest first, and by
         what keeps them."""
+        self._remembered: dict[int, tuple[int, int]] = {}
+        """The same of what may be forgotten at any time; the sender that was heard last is last."""
+        self._remembered_entries = 0
+        self._remembered_bytes = 0
         self.windows = Pace()
         """Of windows that strangers open."""
         self.questions = Pace()
@@ -112,7 +128,27 @@ class Strangers:
             del kept[keeper]
             if not kept:
                 del self._kept[sender]
+        self._weigh()
+
+    def remember(self, sender: int, entries: int, size: int) -> None:
+        """Note how much is remembered of a sender that has been heard just now."""
+        before = self._remembered.pop(sender, (0, 0))
+        if entries or size:
+            self._remembered[sender] = entries, size
+        entries, size = entries - before[0], size - before[1]
+        self._remembered_entries += entries
+        self._remembered_bytes += size
+        self.entries += entries
+        self.bytes += size
+        self._weigh()
+
+    def _weigh(self) -> None:
         self.is_over = self.bytes > MAX_BYTES or self.entries > MAX_ENTRIES
+
+    def remembered(self) -> list[int]:
+        """Return the senders of which something is remembered, the one that was heard last as the
+        last one."""
+        return list(self._remembered)
 
     def senders(self) -> list[int]:
         """Return the senders of which something is kept, the one that is longest first."""
@@ -120,12 +156,13 @@ class Strangers:
 
     def has_room(self) -> bool:
         """Whether one more frame may be kept, whatever its size: a small one must not pass where a
-        large one before it was refused."""
-        return self.bytes + LARGE <= MAX_BYTES and self.entries < MAX_ENTRIES
+        large one before it was refused. What is only remembered makes way."""
+        kept = self.bytes - self._remembered_bytes
+        return kept + LARGE <= MAX_BYTES and self.entries - self._remembered_entries < MAX_ENTRIES
 
     def forget(self, sender: int) -> None:
         """Note that nothing is kept of a sender any more, or that it is no stranger any more."""
         for entries, size in self._kept.pop(sender, {}).values():
             self.entries -= entries
             self.bytes -= size
-        self.is_over = self.bytes > MAX_BYTES or self.entries > MAX_ENTRIES
+        self.remember(sender, 0, 0)

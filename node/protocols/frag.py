@@ -15,7 +15,7 @@ settings, as with credits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final, NamedTuple
@@ -24,13 +24,18 @@ from stormcast.node.core import wire
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import Payload
+from stormcast.node.protocols.unfinished import (
+    PIECE_COST,
+    Fragment,
+    Sender,
+    Unfinished,
+    cost_of,
+)
 
 HEADER: Final = struct.Struct(">QIIQ")
 """Id, index, count, bytes of the whole message."""
 MAX_PIECES: Final = (1 << 32) - 1
 """Pieces that the header can count."""
-PIECE_COST: Final = 128
-"""Bytes that a kept piece counts for besides its own: many tiny pieces must not be free."""
 REMEMBERED: Final = 4
 """How many times `max_open_messages` OOB messages of a sender are remembered once they are over."""
 LEAST_EXPIRY: Final = 60.0
@@ -106,20 +111,6 @@ class FragConfig:
         )
 
 
-def cost_of(size: int, pieces: int) -> int:
-    """Return what `size` bytes in so many pieces cost a receiver."""
-    return size + pieces * PIECE_COST
-
-
-class Fragment(NamedTuple):
-    """The header of a piece, unpacked."""
-
-    id: int
-    index: int  # type: ignore[assignment]  # hides tuple.index
-    count: int  # type: ignore[assignment]  # hides tuple.count
-    total: int
-
-
 def unpack_fragment_untrusted(header: bytes, size: int, max_message_size: int) -> Fragment:
     """Unpack the header of a piece of `size` bytes, and check what can be checked of it alone."""
     if len(header) != HEADER.size:
@@ -182,68 +173,12 @@ class Fragmenter:
         return CutMessage(message, pieces, total, self._hash64(payload))
 
 
-class Unfinished:
-    """A message of which pieces are missing."""
-
-    __slots__ = ("conn", "count", "id", "lo", "pieces", "size", "total", "touched")
-
-    def __init__(self, first: Fragment, conn: int, lo: int, now: float) -> None:
-        self.id = first.id
-        self.conn = conn
-        self.lo = lo
-        """Seqno of its first piece: the others follow it without a gap."""
-        self.count = first.count
-        self.total = first.total
-        self.pieces: dict[int, Payload] = {}
-        """By index. Filled as they arrive: a header alone must not take the memory that it
-        announces."""
-        self.size = 0
-        self.touched = now
-
-    @property
-    def cost(self) -> int:
-        """The cost of the pieces that have arrived."""
-        return cost_of(self.size, len(self.pieces))
-
-
 class Joined(NamedTuple):
     """A message that is whole, and the seqnos of its pieces."""
 
     payload: bytes
     lo: int
     hi: int
-
-
-class Sender:
-    """The unfinished messages of one sender, either its unicasts or its multicasts."""
-
-    __slots__ = ("done", "early", "kept_of_member", "newest", "open_bytes", "regular", "touched")
-
-    def __init__(self, now: float) -> None:
-        self.regular: Unfinished | None = None
-        self.newest = 0
-        """The highest id of a regular message seen: older ones were joined, or given up."""
-        self.early: dict[int, Unfinished] = {}
-        """OOB messages by id, in the order in which they began."""
-        self.done: dict[int, None] = {}
-        """The last OOB messages that were joined or given up, by id: a new window may bring some
-        of their pieces again."""
-        self.open_bytes = 0
-        """Cost of all unfinished messages."""
-        self.kept_of_member = (0, 0)
-        """Pieces that were kept when the sender left the view, and their cost: they do not count as
-        a stranger's."""
-        self.touched = now
-
-    def kept(self) -> tuple[int, int]:
-        """Return how many pieces are kept, and what they cost."""
-        return sum(len(message.pieces) for message in self.messages()), self.open_bytes
-
-    def messages(self) -> Iterator[Unfinished]:
-        """Yield all unfinished messages."""
-        if self.regular is not None:
-            yield self.regular
-        yield from self.early.values()
 
 
 class Reassembler:
@@ -421,6 +356,18 @@ class Reassembler:
         of_member = sender.kept_of_member
         return max(0, pieces - of_member[0]), max(0, cost - of_member[1])
 
+    def remembered(self, source: int) -> tuple[int, int]:
+        """Return what can be forgotten of a sender's unicasts: in how many entries and bytes."""
+        sender = self._senders.get((source, False))
+        return sender.remembered() if sender is not None else (0, 0)
+
+    def forget_remembered(self, source: int) -> None:
+        """Forget which messages of a stranger are over, but no piece that is kept."""
+        sender = self._senders[source, False]
+        sender.done = {}
+        if not sender.open_bytes:
+            del self._senders[source, False]
+
     def _is_beyond(self, sender: Sender) -> bool:
         """Whether a sender has more unfinished OOB messages than it may have."""
         of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
@@ -435,6 +382,14 @@ class Reassembler:
             missing = next(index for index in range(message.count) if index not in message.pieces)
             if message.lo + missing <= settled:
                 self._give_up(sender, message)
+
+    def strangers(self) -> list[int]:
+        """Return the senders of unicasts that are not in the view."""
+        return [
+            source
+            for source, is_group in self._senders
+            if not is_group and self._is_stranger(source)
+        ]
 
     def _is_stranger(self, source: int) -> bool:
         """Whether a sender is not in the view; without views nobody is a stranger."""

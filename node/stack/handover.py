@@ -75,7 +75,12 @@ class HandOver:
         if waiting:
             self._views.append((waiting[-1], members))
         else:
-            self.reassembler.on_view(members, now)
+            self._on_view(self.reassembler, members, now)
+
+    def _on_view(self, pieces: Reassembler, members: frozenset[int], now: float) -> None:
+        pieces.on_view(members, now)
+        for source in pieces.strangers():
+            self._count_stranger(source)
 
     def take(self) -> list[Delivery]:
         """Return what the application has to be given now."""
@@ -107,7 +112,7 @@ class HandOver:
             end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
             self._move(deliveries[:end], now)
             del deliveries[:end]
-            self.reassembler.on_view(members, now)
+            self._on_view(self.reassembler, members, now)
         self._views.clear()
 
     def _move(self, deliveries: list[Delivery], now: float) -> None:
@@ -158,14 +163,28 @@ class HandOver:
         # Deliveries that a stalled application has yet to take may be the rest of a message.
         if self._unicast.is_consuming and not (port.deliveries or port.withheld):
             port.drop("fragment-expired", reassembler.expire(now))
-            for source in port.strangers.senders():
+            for source in {*port.strangers.senders(), *port.strangers.remembered()}:
                 self._count_stranger(source)
 
     def _count_stranger(self, source: int) -> None:
         """Count what is kept of a stranger's messages: it was acked, so nothing pushes it out."""
         if self.reassembler is not None and self._unicast.is_stranger(source):
-            kept = self.reassembler.kept_of_stranger(source)
-            self._port.strangers.keep(source, _KEEPER, *kept)
+            strangers = self._port.strangers
+            strangers.keep(source, _KEEPER, *self.reassembler.kept_of_stranger(source))
+            strangers.remember(source, *self.reassembler.remembered(source))
+            if strangers.is_over:
+                self.forget_remembered()
+
+    def forget_remembered(self) -> None:
+        """Forget which messages of strangers are over, of those first that were not heard for
+        longest, until no more is kept of all strangers than their budget admits."""
+        strangers = self._port.strangers
+        for source in strangers.remembered():
+            assert self.reassembler is not None, "nothing else remembers"
+            self.reassembler.forget_remembered(source)
+            strangers.remember(source, 0, 0)
+            if not strangers.is_over:
+                return
 
     def gauge(self, now: float) -> None:
         """Record the cost of messages of which pieces are missing (G5)."""

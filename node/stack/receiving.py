@@ -40,6 +40,7 @@ class Receiver:
         unreliable: Unreliable,
         group: Group | None,
         test_protocols: TestProtocols,
+        forget_remembered: Callable[[], None],
         seals: Seals | None = None,
     ) -> None:
         self.is_open = True
@@ -55,6 +56,7 @@ class Receiver:
         self._group = group
         self._unicast = unicast
         self._test_protocols = test_protocols
+        self._forget_remembered = forget_remembered
         shared: dict[int, Route] = {wire.NONE: unreliable.receive}
         if group is not None:
             shared |= group.routes()
@@ -90,12 +92,13 @@ class Receiver:
     def _forget_strangers(self, now: float) -> None:
         """Give up what is kept of strangers, until no more is kept than the budget admits."""
         strangers = self._port.strangers
+        self._forget_remembered()
         for peer in strangers.senders():
             self._unicast.forget_stranger(peer, now)
             if self._group is not None:
                 self._group.multicast.forget_stranger(peer)
             if not strangers.is_over:
-                return
+                break
 
     def _accept(self, head: Head, body: bytes, now: float) -> bool:
         """Give a frame to its protocol; return whether there is one that takes it."""

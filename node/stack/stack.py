@@ -123,7 +123,13 @@ class Stack:
         )
         self._seals = seals
         self._receiver = Receiver(
-            port, self.unicast, unreliable, self.group, self._test_protocols, seals
+            port,
+            self.unicast,
+            unreliable,
+            self.group,
+            self._test_protocols,
+            self._hand_over.forget_remembered,
+            seals,
         )
         self.receive = self._receiver.receive
         """The receiver's own method, as each datagram passes it."""

@@ -417,3 +417,70 @@ def test_a_stranger_that_sends_much_is_acked_at_a_pace(generation: str) -> None:
         harm(world, member, iter([one]))
         world.advance(0.002)
     assert 1 <= len(member.events(trace.ACKED)) <= MAX_SAID_TO_ONE
+
+
+# -- What is remembered ----------------------------------------------------------------------------
+
+
+def small_ones_in_two_pieces(member: Member, source: int, number: int) -> Iterator[bytes]:
+    """Messages of two bytes, whole and out of order: nothing is left of them but their ids."""
+    protocol = member.stack.unicast.protocol
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, source, hash64)
+    for lo in range(1, 2 * number + 1):
+        header = HEADER.pack((lo + 1) // 2, (lo + 1) % 2, 2, 2)
+        body = pack_body([b"x"], hash64, header)
+        flags = FRAGMENT | OOB | (FIRST if lo == 1 else 0)
+        head = codec.pack_data(protocol, member.short, 1, lo, body, flags, 0, 0, 0)
+        yield head + body.data
+
+
+def test_ids_of_messages_that_are_over_count_and_the_oldest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """256 ids were remembered of each name for seven minutes: 3,300 names cost 40 MiB."""
+    monkeypatch.setattr("stormcast.node.core.strangers.MAX_BYTES", 100_000)
+    world = GroupWorld("AB")
+    member = world["B"]
+    strangers = member.stack.strangers
+    names = range(0x7100_0000, 0x7100_0000 + 60)
+    for name in names:
+        harm(world, member, small_ones_in_two_pieces(member, name, 50))
+        world.advance(0.05)
+        assert strangers.bytes <= 100_000
+    remembered = strangers.remembered()
+    assert names[-1] in remembered
+    assert names[0] not in remembered
+    assert 5 < len(remembered) < 30
+    assert strangers.bytes > 60_000, "they are counted"
+    assert strangers.has_room(), "and keep nobody out"
+    world["A"].send(b"z" * 1_000_000)
+    world.advance(1.0)
+    assert member.from_("A") == [b"z" * 1_000_000]
+    world.advance(500.0)
+    assert (strangers.entries, strangers.bytes, strangers.remembered()) == (0, 0, [])
+
+
+def test_what_is_only_remembered_goes_before_what_is_kept() -> None:
+    world = GroupWorld("AB")
+    member, strangers = world["B"], world["B"].stack.strangers
+    harm(world, member, small_ones_in_two_pieces(member, 0x7100_0000, 20))
+    world.advance(0.05)
+    assert strangers.remembered() == [0x7100_0000]
+    before = strangers.bytes
+    strangers.keep(1, MULTICAST, 1, MAX_BYTES - before + 1)
+    assert strangers.is_over
+    harm(world, member, gapped(member, 0x7100_0001, 3, b"x"))
+    assert strangers.remembered() == []
+    assert not strangers.is_over
+    assert {0x7100_0001, 1} <= set(strangers.senders())
+
+
+def test_who_becomes_a_member_is_remembered_out_of_the_budget() -> None:
+    strangers = Strangers()
+    strangers.remember(1, 1, 100)
+    strangers.remember(2, 1, 100)
+    strangers.remember(1, 1, 150)
+    assert (strangers.entries, strangers.bytes, strangers.remembered()) == (2, 250, [2, 1])
+    strangers.forget(2)
+    strangers.remember(1, 0, 0)
+    assert (strangers.entries, strangers.bytes, strangers.remembered()) == (0, 0, [])
