@@ -174,6 +174,8 @@ GET_DIGEST_REQ: Final = 35
 GET_DIGEST_RSP: Final = 36
 COOKIE: Final = 37
 KEYS: Final = 38
+PROVE: Final = 39
+PROOF: Final = 40
 
 KINDS: Final[dict[int, tuple[str, str]]] = {
     DATA: ("DATA", "a batch of messages"),
@@ -228,6 +230,8 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     GET_DIGEST_RSP: ("GET_DIGEST_RSP", "how far they are, and the view it holds"),
     COOKIE: ("COOKIE", "ask again with this cookie, so that you are where you say"),
     KEYS: ("KEYS", "the sender's cluster has a key that the receiver did not seal by"),
+    PROVE: ("PROVE", "give this cookie back, so that you are where the view of a merge says"),
+    PROOF: ("PROOF", "the cookie of a PROVE"),
 }
 
 # Protocols.

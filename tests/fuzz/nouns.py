@@ -54,6 +54,8 @@ class Nouns:
         gms: dict[int, Callable[[Random, Address], bytes]] = {
             wire.JOIN_REQ: self._speaker,
             wire.COOKIE: _nothing,
+            wire.PROVE: _nothing,
+            wire.PROOF: _nothing,
             wire.LEAVE_REQ: self._speaker,
             wire.LEAVE_RSP: self._anybody,
             wire.JOIN_RSP: self._join_answer,

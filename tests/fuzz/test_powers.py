@@ -117,9 +117,11 @@ def _suspicion(x: Stranger) -> None:
 
 
 def _merge(x: Stranger) -> None:
-    """X says that it holds a view with Y, and answers for both, with numbers that it guesses."""
+    """X says that it holds a view with Y, and answers for both, with numbers that it guesses. Both
+    are where they say, so they have a cookie to give back."""
     view = View(ViewId(3, x.address), (x.address, x.other))
     for _again in range(200):
+        began = len(x.world.wire)
         info = Writer().address(x.address).view_id(view.id).bytes()
         for name in NAMES:
             x.says(x.address, wire.INFO, wire.MERGE3, info, name)
@@ -136,6 +138,10 @@ def _merge(x: Stranger) -> None:
                     answer = messages.MergeAnswer(merge, False, view, digest)
                     x.says(who, kind, wire.GMS, messages.pack_merge_answer(answer), name, number)
         x.world.advance(0.1)
+        for sent in x.world.wire[began:]:
+            for who in (x.address, x.other):
+                if (sent.head.kind, sent.head.dest) == (wire.PROVE, who.short):
+                    x.says(who, wire.PROOF, wire.GMS, b"", sent.source, mark=sent.head.mark)
 
 
 HOW: dict[tuple[int, int], list[Callable[[Stranger], None]]] = {

@@ -17,6 +17,7 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
@@ -407,6 +408,8 @@ class Group:
         """A frame reaches a member, as its stack would hand it in."""
         if not dest.is_alive or (source and not self._is_open(source, dest.name)):
             return
+        if head.source not in dest.port.contacts.trusted:
+            dest.port.contacts.heard(head.source, wire.HEAD_SIZE + head.size)
         try:
             dest.gms.receive(head, body, self.now)
         except BadFrame as bad:

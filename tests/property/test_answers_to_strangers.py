@@ -93,6 +93,8 @@ FITTING = {
         wire.JOIN_REQ,
         wire.JOIN_RSP,
         wire.COOKIE,
+        wire.PROVE,
+        wire.PROOF,
         wire.LEAVE_REQ,
         wire.LEAVE_RSP,
         wire.VIEW,

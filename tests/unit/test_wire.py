@@ -73,6 +73,8 @@ KINDS = {
     "GET_DIGEST_RSP": 36,
     "COOKIE": 37,
     "KEYS": 38,
+    "PROVE": 39,
+    "PROOF": 40,
 }
 
 PROTOCOLS = {

@@ -152,6 +152,8 @@ def membership_frames() -> dict[str, bytes]:
     return {
         "join-request": group(wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1),
         "join-cookie": group(wire.COOKIE, gms, b"", lo=1, mark=0x0123_4567_89AB_CDEF),
+        "prove": group(wire.PROVE, gms, b"", mark=0x0123_4567_89AB_CDEF),
+        "proof": group(wire.PROOF, gms, b"", mark=0x0123_4567_89AB_CDEF),
         "join-request-with-cookie": group(
             wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1, mark=0x0123_4567_89AB_CDEF
         ),

@@ -34,6 +34,7 @@ READER = Codec(CLUSTER, DEST, hash64)
 NO_PLAIN_FRAMES = {"trace-blocks", *sealed_frames()}
 GROUP_FRAMES = {**multicast_frames(), **membership_frames(), **detection_frames()}
 UNWANTED = {
+    "proof": "proof-unasked",
     "credit": "credit-beyond-limit",
     "digest-answer": "merge-unknown",
     "gossip": "not-coordinator",

@@ -13,6 +13,7 @@ from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId, pack_mer
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.gms.coordinator import Coordinator
+    from stormcast.node.protocols.gms.newcomers import Newcomers
     from stormcast.node.protocols.gms.state import Membership
 
 MAX_NAMED: Final = 4 * MAX_MEMBERS
@@ -24,15 +25,18 @@ _PAST: Final = 20
 class Inquiry:
     """Whom the leader of the current merge asked, and who answered what."""
 
-    def __init__(self, state: Membership, coordinator: Coordinator) -> None:
+    def __init__(self, state: Membership, coordinator: Coordinator, newcomers: Newcomers) -> None:
         self._state = state
+        self._newcomers = newcomers
         self._coordinator = coordinator
         self._merge: MergeId | None = None
         self.asked: dict[int, Address] = {}
         """By short id; this member is among them."""
         self.answers: dict[Address, MergeAnswer] = {}
+        self._doubtful: dict[Address, MergeAnswer] = {}
+        """Answers of members that have yet to prove where they are."""
         self._waiting: set[Address] = set()
-        """Members that have not answered."""
+        """Members that have not answered, or not proved where they are."""
         self._named = 0
         """Members that the answers name, counted as often as they are named."""
 
@@ -66,34 +70,58 @@ class Inquiry:
             now,
         )
 
-    def take(self, source: int, answer: MergeAnswer, now: float) -> bool:
+    def take(self, head: Head, answer: MergeAnswer, now: float) -> bool:
         """Take an answer, and ask whom it names; return whether it was waited for."""
         state = self._state
-        member = self.asked.get(source)
+        member = self.asked.get(head.source)
         if member is None or answer.merge != self._merge:
             state.port.drop("merge-unknown")
         elif member not in answer.view.members or not state.is_plausible(answer.view.id):
             state.port.drop("merge-answer")
-        elif self._named + len(answer.view.members) > MAX_NAMED:
-            state.port.drop("merge-too-large")
         elif member in self._waiting:
-            self._waiting.discard(member)
+            before = self._doubtful.pop(member, None)
+            if before is not None:
+                self._named -= len(before.view.members)
+            if self._named + len(answer.view.members) > MAX_NAMED:
+                state.port.drop("merge-too-large")
+                return False
             self._named += len(answer.view.members)
-            self.answers[member] = answer
-            state.repeats.stop(("merge", member.short))
-            state.ltime = max(state.ltime, answer.view.id.number)
-            if not answer.is_rejected:
-                for other in answer.view.members:
-                    self.ask(other, wire.GET_DIGEST_REQ, now)
-            return True
+            if not self._newcomers.among((member,)):
+                self._believe(member, answer, now)
+                return True
+            self._doubtful[member] = answer
+            # It was asked with the question; that it answers again says that this was lost.
+            if before is not None or not self._newcomers.is_asked(member):
+                self._newcomers.ask((member,), 0, head.transmission, now)
         return False
 
+    def _believe(self, member: Address, answer: MergeAnswer, now: float) -> None:
+        state = self._state
+        self._waiting.discard(member)
+        self.answers[member] = answer
+        state.repeats.stop(("merge", member.short))
+        state.ltime = max(state.ltime, answer.view.id.number)
+        if not answer.is_rejected:
+            for other in answer.view.members:
+                self.ask(other, wire.GET_DIGEST_REQ, now)
+
+    def on_proof(self, member: Address, now: float) -> bool:
+        """Take the answer of a member that has proved where it is; return whether there is one."""
+        answer = self._doubtful.pop(member, None)
+        if answer is None:
+            return False
+        self._believe(member, answer, now)
+        return True
+
     def on_cookie(self, head: Head, now: float) -> None:
-        """Ask a member again that does not know this one: with the cookie that it sent."""
+        """Ask a member again that does not know this one: with the cookie that it sent. If this one
+        does not know it either, it has to prove where it is, too, and may do so meanwhile."""
         assert self._merge is not None
         key = ("merge", head.source)
         if head.lo == self._merge.number and head.mark and key in self._state.repeats:
             self._state.repeats.prove(key, head.mark, now)
+            newcomers = self._newcomers.among((self.asked[head.source],))
+            self._newcomers.ask(newcomers, 0, head.transmission, now)
         else:
             self._state.port.drop("merge-unknown")
 
@@ -101,6 +129,7 @@ class Inquiry:
         """Wait for these no longer, and go on without what they answered: they are dead."""
         for member in members:
             self._waiting.discard(member)
+            self._doubtful.pop(member, None)
             if self.answers.pop(member, None) is None:
                 self._state.repeats.stop(("merge", member.short))
 
@@ -110,6 +139,7 @@ class Inquiry:
         self._merge = None
         self.asked = {}
         self.answers = {}
+        self._doubtful = {}
         self._named = 0
         self._waiting = set()
 

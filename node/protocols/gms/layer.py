@@ -129,6 +129,8 @@ class Gms(Layer):
         elif kind == wire.COOKIE:
             asker = self._merging if self._merging.is_leading else self._client
             asker.on_cookie(head, now)
+        elif kind == wire.PROVE:
+            self._state.send(head.source, wire.PROOF, b"", mark=head.mark, again=head.transmission)
         elif kind == wire.LEAVE_REQ:
             self._coordinator.on_leave_untrusted(head, body, now)
         elif kind == wire.LEAVE_RSP:
@@ -146,6 +148,8 @@ class Gms(Layer):
             self._merging.on_answer_untrusted(head, body, now)
         elif kind == wire.CANCEL_MERGE:
             self._merging.on_cancel_untrusted(head, body, now)
+        elif kind == wire.PROOF:
+            self._merging.on_proof(head, now)
         else:
             raise BadFrame("kind")
 

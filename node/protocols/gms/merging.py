@@ -31,6 +31,7 @@ from stormcast.node.protocols.gms.messages import (
     unpack_merge_answer_untrusted,
     unpack_merge_id_untrusted,
 )
+from stormcast.node.protocols.gms.newcomers import Newcomers
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.gms.casting import Casting
@@ -59,7 +60,12 @@ class Merging:
         self._count = 0
         self._until = inf
         """When all others have given up the current merge."""
-        self._inquiry = Inquiry(state, coordinator)
+        self._newcomers = Newcomers(state)
+        self._staged: tuple[Head, ViewNotice] | None = None
+        """The view of the current merge, while members of it have yet to prove where they are."""
+        self._unproved: set[Address] = set()
+        """These members."""
+        self._inquiry = Inquiry(state, coordinator, self._newcomers)
         self.on_cookie = self._inquiry.on_cookie
         # Nobody waits longer for the outcome of a merge.
         self._holds = Holds(2 * state.config.merge_timeout)
@@ -112,7 +118,7 @@ class Merging:
     def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """Take a MERGE_RSP or GET_DIGEST_RSP."""
         answer = unpack_merge_answer_untrusted(head.source, body)
-        if self._inquiry.take(head.source, answer, now):
+        if self._inquiry.take(head, answer, now):
             self._look(now)
 
     def _look(self, now: float) -> None:
@@ -246,11 +252,43 @@ class Merging:
         elif obstacle := state.obstacle(notice.view):
             state.port.drop(obstacle)
             self._end(now)
-        else:
-            state.install(notice.view, part.digest, _mutual(held, part))
-            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
-            self._holds.finish()
-            self._end(now)
+        elif self._are_there(head, notice, held, now):
+            self._install(head, notice, now)
+
+    def _are_there(self, head: Head, notice: ViewNotice, held: View, now: float) -> bool:
+        """Whether all members of a merge view are where it says. Those that this member does not
+        know are asked; what comes of it decides whether the view is installed. A leader of this
+        member's own view has asked them itself."""
+        assert notice.merged is not None
+        if notice.merged.merge.leader in held.members:
+            return True
+        strangers = self._newcomers.among(notice.view.members)
+        self._staged, self._unproved = (head, notice), set(strangers)
+        self._newcomers.ask(strangers, wire.HEAD_SIZE + head.size, head.transmission, now)
+        return not strangers
+
+    def on_proof(self, head: Head, now: float) -> None:
+        """Take the cookie that a member was sent who would come into the view by the merge."""
+        member = self._newcomers.take(head, now)
+        if member is None:
+            return
+        if self.is_leading:
+            if self._inquiry.on_proof(member, now):
+                self._look(now)
+            return
+        self._unproved.discard(member)
+        if self._staged is not None and not self._unproved:
+            self._install(*self._staged, now)
+
+    def _install(self, head: Head, notice: ViewNotice, now: float) -> None:
+        """Install the merge view, and say so to the leader."""
+        state, part, held = self._state, notice.merged, self._state.view
+        assert part is not None
+        assert held is not None
+        state.install(notice.view, part.digest, _mutual(held, part))
+        state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+        self._holds.finish()
+        self._end(now)
 
     def on_cancel_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """End the merge: the leader gives it up, or goes on without this member."""
@@ -303,6 +341,8 @@ class Merging:
         self._holds.end(now)
         self._merge = self._own = None
         self._inquiry.end()
+        self._newcomers.clear()
+        self._staged, self._unproved = None, set()
         state.wake_at("merge", inf)
         state.wake_at("killer", inf)
         self._coordinator.resume("merge")

@@ -57,7 +57,7 @@ class Membership:
         """The latest views in order, back to the one that came with a digest. A member that holds
         one of them has missed regular views only, and needs no digest to catch up."""
         self._holds: set[str] = set()
-        self._proof = Proof(context.dice)
+        self.proof = Proof(context.dice)
 
     # -- The view -----------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Membership:
 
     def believes(self, stranger: Address, head: Head, now: float) -> bool:
         """Whether a stranger has proved to be where it says; if not, it is sent its cookie."""
-        return self._proof.believes(self.port, wire.GMS, stranger, head, now)
+        return self.proof.believes(self.port, wire.GMS, stranger, head, now)
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
         """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""

@@ -1,0 +1,79 @@
+"""Has those whom a merge would bring into the view prove first that they are where it says.
+
+Whoever proved its own address may lead a merge, or answer in one, and name any number of members
+that are somewhere else. In the view they would get all that members get, there. So each of them is
+sent a cookie to the place that is claimed for it, and is no member before it has given it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from stormcast.node.core import wire
+from stormcast.node.core.contacts import MAX_ACCOUNTS
+
+if TYPE_CHECKING:
+    from stormcast.node.core.model import Address
+    from stormcast.node.core.wire import Head
+    from stormcast.node.protocols.gms.state import Membership
+
+MOST_AT_ONCE: Final = MAX_ACCOUNTS // 2
+"""Newcomers that are asked at once: the account of none of them may push out another's."""
+PACKET: Final = wire.HEAD_SIZE + 64
+"""Bytes of a cookie on the network, with the headers of its packet, at most."""
+
+
+class Newcomers:
+    """Who would come into the view by the current merge, and has proved where it is."""
+
+    def __init__(self, state: Membership) -> None:
+        self._state = state
+        self._asked: dict[int, Address] = {}
+        """By short id, those that were sent a cookie and have not given it back."""
+        self._proved: set[Address] = set()
+
+    def among(self, members: Collection[Address]) -> list[Address]:
+        """Return those of the members that are not known to be where they say."""
+        me, trusts = self._state.me, self._state.port.contacts.trusts
+        return [one for one in members if one != me and one not in self._proved and not trusts(one)]
+
+    def is_asked(self, member: Address) -> bool:
+        """Whether a member was sent a cookie, and has not given it back."""
+        return self._asked.get(member.short) == member
+
+    def ask(self, members: Sequence[Address], question: int, again: int, now: float) -> None:
+        """Send each of them its cookie: of those of which nothing has come as many as `question`
+        bytes are worth, the size of the frame that named them. Nobody must be able to have more
+        sent to others than it sends itself."""
+        state, port = self._state, self._state.port
+        for member in members[:MOST_AT_ONCE]:
+            if not port.contacts.may_send(member.short, wire.HEAD_SIZE):
+                if question < PACKET:
+                    continue
+                question -= PACKET
+                port.contacts.heard(member.short, wire.HEAD_SIZE)
+            if port.may_challenge(member):
+                port.challenge(member)
+                self._asked[member.short] = member
+                cookie = state.proof.cookie(member, now)
+                state.send(member.short, wire.PROVE, b"", mark=cookie, again=again)
+
+    def take(self, head: Head, now: float) -> Address | None:
+        """Take a cookie; return who has proved by it where it is."""
+        state = self._state
+        member = self._asked.get(head.source)
+        if member is None:
+            state.port.drop("proof-unasked")
+        elif not state.proof.is_good(member, head.mark, now):
+            state.port.drop("proof")
+        else:
+            del self._asked[head.source]
+            self._proved.add(member)
+            return member
+        return None
+
+    def clear(self) -> None:
+        """Forget all of them: the merge is over."""
+        self._asked = {}
+        self._proved = set()
