@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -107,6 +108,7 @@ class Seals:
         self._gone: dict[bytes, int] = {}
         self._opened = 0
         self.set_keys(keys)
+        _of_this_process.add(self)
 
     # -- Keys ------------------------------------------------------------------------------------
 
@@ -118,14 +120,14 @@ class Seals:
         # A key may come back, and then what was heard under it must not be taken again.
         for mark in [mark for mark in self._sealers if mark[:4] not in kept]:
             self._put_away(mark)
-        self._begin()
+        self.begin()
 
     @property
     def names(self) -> list[str]:
         """The ids of the keys, the one that seals first."""
         return [key.name for key in self._keys.values()]
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Draw, and seal by a key that nobody has used."""
         self._mark = wire.SEAL_STRUCT.pack(self._own.id, self._draw(DRAWN), self._short)
         self._number = 0
@@ -133,7 +135,7 @@ class Seals:
 
     def _next(self) -> int:
         if self._number >= MOST_NUMBERS:
-            self._begin()
+            self.begin()
         self._number += 1
         return self._number
 
@@ -234,6 +236,19 @@ class Seals:
         if len(self._gone) >= MOST_GONE:
             del self._gone[next(iter(self._gone))]
         self._gone[mark] = self._sealers.pop(mark).replays.highest
+
+
+_of_this_process: Final[WeakSet[Seals]] = WeakSet()
+
+
+def _begin_all() -> None:
+    """Have a process that was forked draw: its parent goes on with the numbers that both have, and
+    a number that seals two frames under one key gives both away."""
+    for seals in _of_this_process:
+        seals.begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)
 
 
 def _cipher(secret: bytes, cluster: int, mark: bytes) -> AESGCM:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 
 import pytest
@@ -304,6 +305,29 @@ def test_no_nonce_comes_twice(
                 a.seals.set_keys((NEXT, KEY) if number % 2 else (KEY, NEXT))
     assert len(used) == 5 * 35 * 2
     assert len(set(used)) == len(used)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_process_that_was_forked_seals_by_a_key_of_its_own() -> None:
+    """Both go on with the same numbers. Under one key whoever hears both reads the difference of
+    two texts, and can forge."""
+    a, b, mark = End(1), End(2), slice(wire.HEAD_SIZE, wire.HEAD_SIZE + wire.SEAL_STRUCT.size)
+    first = a.says(b"before")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, a.says(b"of the child"))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        theirs = pipe.read()
+    os.waitpid(child, 0)
+    ours = a.says(b"of the parent")
+    assert first[mark] == ours[mark] != theirs[mark]
+    for text, frame in ((b"before", first), (b"of the parent", ours), (b"of the child", theirs)):
+        assert b.opened(frame)[1].endswith(text)
 
 
 def test_peers_follow_when_numbers_end(monkeypatch: pytest.MonkeyPatch) -> None:
