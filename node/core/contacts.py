@@ -94,6 +94,10 @@ class Contacts:
         owner = self._known.get(short) or self.proved.get(short, address)
         return short in self.trusted and owner.is_at_same_place(address)
 
+    def was_member(self, short: int) -> bool:
+        """Whether a short id is of a member of this view, or of a past one that is remembered."""
+        return short in self._known or short in self._view
+
     def is_taken(self, address: Address) -> bool:
         """Whether a view has said that who has this short id is somewhere else."""
         return self._known.get(address.short, address).where != address.where
@@ -109,7 +113,7 @@ class Contacts:
 
     def prove(self, address: Address) -> None:
         """Note that a stranger is where it says."""
-        if address.short in self._view or address.short in self._known:
+        if self.was_member(address.short):
             return
         self._accounts.pop(address.short, None)
         self.proved.pop(address.short, None)

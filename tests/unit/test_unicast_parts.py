@@ -10,7 +10,7 @@ import pytest
 from stormcast.node.core import wire
 from stormcast.node.core.acks import AckState
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import FIRST
+from stormcast.node.core.model import FIRST, Address
 from stormcast.node.core.window import ReceiveWindow
 from stormcast.node.protocols.unicast import (
     UNICAST1,
@@ -32,7 +32,7 @@ from stormcast.node.protocols.unicast.repairs import Repairs
 from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.senders import Senders
 from stormcast.node.protocols.unicast.state import Connections
-from stormcast.node.protocols.unicast.tombstones import Tombstones
+from stormcast.node.protocols.unicast.tombstones import MAX_PEERS, MAX_STRANGERS, Tombstones
 from stormcast.node.protocols.windowed import drop_refused
 from tests.helpers.unicast import ME, PEER, connections, control, data, recorded, sent
 
@@ -378,6 +378,35 @@ def test_a_tombstone_ends_but_still_says_what_was_delivered() -> None:
     assert part.tombs.conn(PEER, 5.9) == CONN
     assert part.tombs.conn(PEER, 6.0) == 0
     assert part.tombs.delivered(PEER, CONN) == (1, [])
+
+
+def bury(part: Receiving, peer: int) -> None:
+    part.receivers.open(peer, CONN, 0, 0.0)
+    part.receivers.remove(part.state.receivers[peer], "closed", 0.0)
+
+
+@pytest.mark.parametrize("is_past", [False, True])
+def test_strangers_take_the_places_of_strangers_alone(*, is_past: bool) -> None:
+    """5,000 of them had every member forgotten: a late frame opened again what was over."""
+    part = Receiving()
+    part.state.is_grouped = True
+    for members in ([PEER], [] if is_past else [PEER]):
+        part.state.port.contacts.on_view([Address(peer, "member") for peer in members])
+        part.state.members = frozenset(members)
+    bury(part, PEER)
+    strangers = range(10_000, 10_000 + MAX_PEERS + 1)
+    for stranger in strangers:
+        bury(part, stranger)
+    assert part.tombs.conn(PEER, 0.0) == CONN
+    remembered = [one for one in strangers if part.tombs.conn(one, 0.0)]
+    assert remembered == list(strangers[-MAX_STRANGERS:])
+
+
+def test_without_a_group_nobody_is_a_stranger() -> None:
+    part = Receiving()
+    for peer in range(1, MAX_PEERS + 12):
+        bury(part, peer)
+    assert (part.tombs.conn(11, 0.0), part.tombs.conn(12, 0.0)) == (0, CONN)
 
 
 # -- Acks and reports ------------------------------------------------------------------------------
