@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
@@ -37,6 +37,9 @@ MOST_NUMBERS: Final = 1 << 40
 """Seals under one key of an incarnation; then it draws anew."""
 MOST_SEALERS: Final = 4096
 """Incarnations whose numbers are told apart."""
+MOST_STRANGERS: Final = 256
+"""Those of them that are not in the view: each takes 8 KiB and a cipher, and whoever recorded what
+members sent in the past can have as many of them heard."""
 MOST_GONE: Final = 1 << 16
 """Incarnations that were among them, or whose key was dropped, of which only the highest number is
 kept."""
@@ -105,6 +108,10 @@ class Seals:
         self._seal: Cipher
         self._sealers: dict[bytes, _Sealer] = {}
         """By the front of their seals."""
+        self._strangers: set[bytes] = set()
+        """Those of the sealers that are not in the view."""
+        self._members: Collection[int] | None = None
+        """Short ids of the view's members; None without a group, where nobody is a stranger."""
         self._gone: dict[bytes, int] = {}
         self._opened = 0
         self.set_keys(keys)
@@ -226,15 +233,35 @@ class Seals:
         return body
 
     def _keep(self, mark: bytes, sealer: _Sealer) -> None:
-        if len(self._sealers) >= MOST_SEALERS:
-            self._put_away(min(self._sealers, key=lambda known: self._sealers[known].heard))
+        is_stranger = self._is_stranger(mark)
+        if is_stranger and len(self._strangers) >= MOST_STRANGERS:
+            self._put_away(self._silent_longest(self._strangers))
+        elif len(self._sealers) >= MOST_SEALERS:
+            self._put_away(self._silent_longest(self._strangers or self._sealers))
         self._gone.pop(mark, None)
         self._sealers[mark] = sealer
+        if is_stranger:
+            self._strangers.add(mark)
+
+    def _is_stranger(self, mark: bytes) -> bool:
+        return self._members is not None and int.from_bytes(mark[-4:]) not in self._members
+
+    def _silent_longest(self, marks: Iterable[bytes]) -> bytes:
+        return min(marks, key=lambda mark: self._sealers[mark].heard)
+
+    def on_view(self, members: Collection[int]) -> None:
+        """Take in whose numbers are told apart, however many strangers are heard: the members of a
+        view, by short id; of a group that this member has yet to join, nobody's."""
+        self._members = members
+        self._strangers = set(filter(self._is_stranger, self._sealers))
+        while len(self._strangers) > MOST_STRANGERS:
+            self._put_away(self._silent_longest(self._strangers))
 
     def _put_away(self, mark: bytes) -> None:
         """Keep of a sealer the highest number alone."""
         if len(self._gone) >= MOST_GONE:
             del self._gone[next(iter(self._gone))]
+        self._strangers.discard(mark)
         self._gone[mark] = self._sealers.pop(mark).replays.highest
 
 

@@ -53,6 +53,8 @@ class Receiver:
         if seals is not None:
             self._unpack = partial(seals.unpack_untrusted, port.codec)
             self._around += seals.overhead
+            if group is not None:
+                seals.on_view(())
         self._group = group
         self._unicast = unicast
         self._test_protocols = test_protocols

@@ -429,6 +429,8 @@ class Stack:
             text=members,
         )
         shorts = frozenset(member.short for member in view.members)
+        if self._seals is not None:
+            self._seals.on_view(shorts)
         self.unicast.on_view(shorts, now)
         self._hand_over.on_view(shorts, now)
         self._views.append(view)

@@ -267,6 +267,45 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(b.seals._gone) == 5
 
 
+def test_strangers_have_few_places_and_take_none_of_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """4,096 incarnations of the past, recorded and sent again, cost a member 32 MiB."""
+    monkeypatch.setattr(seals, "MOST_STRANGERS", 5)
+    b = End(2)
+    member = End(3)
+    b.seals.on_view({2, 3})
+    early, late = member.says(b"early"), member.says(b"late")
+    b.opened(late)
+    past = [End(short) for short in range(10, 40)]
+    recorded = [one.says(b"text") for one in past]
+    for frame in recorded:
+        b.opened(frame)
+    assert len(b.seals._sealers) == 6
+    assert b.opened(early)[1].endswith(b"early"), "a member's numbers are still told apart"
+    assert {b.refusal(frame) for frame in [early, late, *recorded]} == {"replayed"}
+    assert len(b.seals._sealers) == 6
+    b.seals.on_view({2})
+    for one in past[:3]:
+        b.opened(one.says(b"more"))
+    assert len(b.seals._sealers) == 5
+
+
+def test_members_of_a_view_that_is_left_are_put_away_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seals, "MOST_STRANGERS", 5)
+    b = End(2)
+    b.seals.on_view(range(2, 30))
+    frames = [End(short).says(b"text") for short in range(3, 30)]
+    for frame in frames:
+        b.opened(frame)
+    assert len(b.seals._sealers) == 27
+    b.seals.on_view({2, 3})
+    assert len(b.seals._sealers) == 6
+    assert {b.refusal(frame) for frame in frames} == {"replayed"}
+
+
 # -- Nonces ----------------------------------------------------------------------------------------
 
 
