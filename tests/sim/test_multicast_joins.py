@@ -398,6 +398,61 @@ def test_what_a_leaver_multicast_before_it_left_arrives(stack: str, timing: str)
     assert [world.unpurged(name) for name in rest] == [0, 0]
 
 
+@everywhere
+def test_a_late_question_to_join_does_not_cost_a_member_what_newcomers_sent(
+    stack: str, timing: str
+) -> None:
+    """B, which has joined, misses the view with C. Then its question comes to A once more, and the
+    answer says where the windows of a joiner would begin: C's after 10."""
+    world = living("AB", stack, timing)
+    question = [sent for sent in world.wire if sent.kind == wire.JOIN_REQ and sent.head.mark][-1]
+    missed = world.drop(kind=VIEW, dest="B", times=ALWAYS)
+    held = world.hold("C", dest="B")
+    world.start("C")
+    world.join("C")
+    world.advance_until(lambda: world.view("C") == "ABC", 60.0)
+    world.multicast("C", *numbered(1, 10))
+    world.advance_until(lambda: world.got("A", "C") == numbered(1, 10), 60.0)
+    assert missed.taken
+    assert world.view("B") == "AB"
+    world["A"].receive(question.data)
+    world.deliver()
+    assert world.view("B") == "ABC"
+    world.release(held)
+    world.heal()
+    world.settle()
+    assert world.everyone_got("C", numbered(1, 10), "ABC")
+
+
+@everywhere
+def test_a_joiner_whose_ack_was_lost_misses_nothing_of_who_came_after_it(
+    stack: str, timing: str
+) -> None:
+    """A believes that B has no view yet, and sends it the view with D as if it joined there."""
+    world = living("A", stack, timing, MERGE3=dict(QUIET["MERGE3"]))
+    for name in "BCD":
+        world.start(name)
+    unheard = world.drop("B", wire.VIEW_ACK, times=ALWAYS)
+    world.join("B")
+    world.advance_until(lambda: world.view("B") == "AB", 60.0)
+    missed = world.drop(kind=wire.JOIN_RSP, dest="B", times=ALWAYS)
+    held = world.hold("C", dest="B")
+    world.join("C")
+    world.advance_until(lambda: world.view("C") == "ABC", 60.0)
+    world.multicast("C", *numbered(1, 10))
+    world.advance_until(lambda: world.got("A", "C") == numbered(1, 10), 60.0)
+    world.advance(2.5)
+    assert unheard.taken
+    assert missed.taken
+    assert world.view("B") == "AB"
+    world.release(held)
+    world.heal()
+    world.join("D")
+    world.advance_until(lambda: world.agrees("ABCD"), 60.0)
+    world.settle()
+    assert world.everyone_got("C", numbered(1, 10), "ABC")
+
+
 # -- Merges ------------------------------------------------------------
 
 

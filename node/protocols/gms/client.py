@@ -168,6 +168,10 @@ class Client:
         elif state.role.is_coordinator:
             # This member has founded a group of its own: only a merge can join the two.
             state.port.drop("join-late")
+        elif state.member(head.source) is not None:
+            # To a member this is a view like others: with windows that begin where the coordinator
+            # is by now, it would miss what newcomers sent since.
+            state.take_regular(answer.view, head)
         elif obstacle := state.obstacle(answer.view):
             state.port.drop(obstacle)
         else:

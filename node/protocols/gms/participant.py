@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stormcast.node.core import wire
-from stormcast.node.core.model import View
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.gms.messages import unpack_view_untrusted
 
@@ -29,19 +27,4 @@ class Participant:
         elif self._state.member(head.source) is None:
             self._state.port.drop("view-from-stranger")
         else:
-            self._on_regular(notice.view, head)
-
-    def _on_regular(self, view: View, head: Head) -> None:
-        state = self._state
-        assert state.view is not None
-        if view.id == state.view.id:
-            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
-            return
-        if obstacle := state.obstacle(view):
-            state.port.drop(obstacle)
-            if view.id.number < state.view.id.number:
-                # The sender may lag behind: the answer tells it so, and stops its repeats.
-                state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
-        else:
-            state.install(view)
-            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+            self._state.take_regular(notice.view, head)

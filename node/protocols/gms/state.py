@@ -124,6 +124,20 @@ class Membership:
         if is_first:
             self.port.events.append(BecameServer())
 
+    def take_regular(self, view: View, head: Head) -> None:
+        """Install a regular view from a member of the current view, and answer with the id of the
+        view that is held then."""
+        assert self.view is not None
+        if view.id != self.view.id:
+            if obstacle := self.obstacle(view):
+                self.port.drop(obstacle)
+                if view.id.number >= self.view.id.number:
+                    return
+                # The sender may lag behind: the answer tells it so, and stops its repeats.
+            else:
+                self.install(view)
+        self.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+
     def leave(self) -> None:
         """Drop view, repeats and suspensions: this member is out of the group."""
         self.is_gone = True
