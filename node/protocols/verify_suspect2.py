@@ -100,10 +100,13 @@ class VerifySuspect2(Layer):
                 transmission=head.transmission,
             )
         elif head.kind == wire.I_AM_NOT_DEAD:
-            doubt = self._doubts.pop(head.source, None)
-            if doubt is None:
+            doubt = self._doubts.get(head.source)
+            # The answer to an earlier question may have been under way for long: the member may be
+            # dead by now.
+            if doubt is None or head.lo != doubt.number:
                 self._refuse(head.source)
             else:
+                del self._doubts[head.source]
                 self._record(trace.CLEARED, doubt.member, now)
                 self._port.events.append(Cleared(doubt.member))
                 self._set_timer()
@@ -182,7 +185,7 @@ class VerifySuspect2(Layer):
 
     def _refuse(self, source: int) -> None:
         """Count an answer that nobody waits for. That of a member is none to count: it answers a
-        second question, and the first was answered already."""
+        second question, and the first was answered already, or a question of an earlier doubt."""
         if all(member.short != source for member in self.role.members):
             self._port.drop("stranger")
 

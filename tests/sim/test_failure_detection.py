@@ -298,6 +298,23 @@ def test_who_left_the_view_or_was_heard_otherwise_is_no_longer_verified() -> Non
     assert not world["A"].events(Confirmed)
 
 
+def test_a_late_answer_to_an_earlier_question_does_not_clear_who_died_since() -> None:
+    """B's answer is under way while B is cleared otherwise, dies, and is suspected again."""
+    world = verifying("AB")
+    world.drop(wire.I_AM_NOT_DEAD, times=1)
+    suspect(world, "B")
+    (question,) = world.sent(wire.ARE_YOU_DEAD)
+    world.advance(0.1)
+    world.do("A", lambda m: m.layer(VerifySuspect2).on_cleared(address("B"), world.now))
+    world.kill("B")
+    suspect(world, "B")
+    late = question.head.lo
+    world.inject("B", "A", wire.VERIFY_SUSPECT2, wire.I_AM_NOT_DEAD, lo=late)
+    world.advance(3)
+    assert not world["A"].events(Cleared)
+    assert [named(event) for event in world["A"].events(Confirmed)] == ["B"]
+
+
 def test_strangers_and_oneself_are_not_verified() -> None:
     world = verifying("AB")
     suspect(world, "AX")
