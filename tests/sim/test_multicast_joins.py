@@ -453,6 +453,35 @@ def test_a_joiner_whose_ack_was_lost_misses_nothing_of_who_came_after_it(
     assert world.everyone_got("C", numbered(1, 10), "ABC")
 
 
+@on_datagrams
+def test_a_late_answer_of_another_group_costs_a_member_s_own_group_nothing(
+    stack: str, timing: str
+) -> None:
+    """D finds A and asks it, then finds B and gets into its group. Then A's answer comes, of a
+    higher number, while C misses what D has multicast."""
+    world = living("ABC", stack, timing, MERGE3=dict(QUIET["MERGE3"]))
+    world.install("A", at="A", number=20)
+    world.install("BC", at="BC", number=10)
+    hidden = [world.drop(name, wire.GET_MBRS_RSP, times=ALWAYS) for name in "BC"]
+    answers = world.hold("A", wire.JOIN_RSP)
+    world.start("D")
+    world.join("D")
+    world.advance_until(lambda: bool(answers.held), 60.0)
+    for rule in hidden:
+        world.release(rule)
+    world.drop("A", wire.GET_MBRS_RSP, times=ALWAYS)
+    world.advance_until(lambda: world.agrees("BCD"), 60.0)
+    missed = world.drop("D", DATA, dest="C", times=ALWAYS)
+    world.multicast("D", *numbered(1, 10))
+    world.release(answers)
+    world.advance(1.0)
+    assert world["D"].refused["join-late"]
+    assert world.agrees("BCD")
+    world.release(missed)
+    world.settle()
+    assert world.everyone_got("D", numbered(1, 10), "BCD")
+
+
 # -- Merges ------------------------------------------------------------
 
 

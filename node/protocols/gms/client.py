@@ -165,13 +165,14 @@ class Client:
             self._on_refused(answer, head, now)
         elif state.view is not None and answer.view.id == state.view.id:
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
-        elif state.role.is_coordinator:
-            # This member has founded a group of its own: only a merge can join the two.
-            state.port.drop("join-late")
         elif state.member(head.source) is not None:
             # To a member this is a view like others: with windows that begin where the coordinator
             # is by now, it would miss what newcomers sent since.
             state.take_regular(answer.view, head)
+        elif state.view is not None:
+            # This member has founded a group, or was let in elsewhere: only a merge can join the
+            # two. Whoever merely went over would forget what others of its group still miss.
+            state.port.drop("join-late")
         elif obstacle := state.obstacle(answer.view):
             state.port.drop(obstacle)
         else:
