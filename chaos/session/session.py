@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -101,6 +102,7 @@ class Session:
         has_group = "group" in self.plan.needs
         self.roster = Roster(backend, scenario.cluster.members, seed, has_group=has_group)
         self.exits = Exits(backend, self.roster)
+        self._load_numbers = count(1)
         self._tell = tell or (lambda _text: None)
         self._zero = 0.0
         self._since = -inf
@@ -116,7 +118,7 @@ class Session:
         """Make everything that belongs to one scenario, and not to the cluster."""
         self.scenario = scenario
         self.rig = RigTrace()
-        self.traffic = Traffic(scenario, self.roster, self.now)
+        self.traffic = Traffic(scenario, self.roster, self.now, self._load_numbers)
         members = scenario.cluster.members
         state = NetworkState(
             members=members,
@@ -276,7 +278,6 @@ class Session:
         self._prepare_network()
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
-        self.traffic.count_from_here()
         self._play()
         self._settle()
         return self._record(whole)

@@ -7,7 +7,7 @@ earlier incarnation of it had sent. What is due by now it sends at once, as if i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import MemberError
@@ -20,23 +20,36 @@ from stormcast.node.member.loads import Load, write_load
 ON_TIME_SECONDS: Final = 0.25
 """Seconds by which a load may begin late without making up for it."""
 
+Sent = Counter[tuple[int, str | None]]
+"""The messages that a member has sent, by number of the load and by dest; no dest: the group."""
+
 
 class Traffic:
     """All loads of a scenario. Times are seconds from its start."""
 
-    def __init__(self, scenario: Scenario, roster: Roster, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        roster: Roster,
+        now: Callable[[], float],
+        numbers: Iterator[int],
+    ) -> None:
         self._loads = scenario.workload
         self._roster = roster
         self._now = now
-        self._begun: list[ScenarioLoad] = []
+        self._numbers = numbers
+        """Numbers that no load of these members had before."""
+        self._begun: dict[int, ScenarioLoad] = {}
+        """The loads that began, each with a number of its own. Members know the number as a label,
+        and count by it: of one pair there may be several loads at a time."""
         self._told: set[tuple[int, str]] = set()
         """Number of a begun load, and a source whose present incarnation was told of it."""
-        self._taken: dict[tuple[str, str | None], int] = {}
-        """The messages that incarnations that are gone had sent, by source and dest; no dest: the
-        group."""
-        self._said: dict[str, tuple[int, Counter[str | None]]] = {}
+        self._taken: Counter[tuple[str, int, str | None]] = Counter()
+        """The messages that incarnations that are gone had sent, by source, load and dest; no
+        dest: the group."""
+        self._said: dict[str, tuple[int, Sent]] = {}
         """By member: its short id, and what it had sent, when it was last asked."""
-        self._noted: dict[int, Counter[str | None]] = {}
+        self._noted: dict[int, Sent] = {}
         """What of that was noted of each incarnation, by its short id: one that leaves is noted as
         it begins to leave, and once more when it is ended or started anew."""
         self._coming: frozenset[str] = frozenset()
@@ -45,36 +58,26 @@ class Traffic:
         self._sending_on: set[str] = set()
         """Members that were paused when all were told to stop: they are told when they go on."""
 
-    def count_from_here(self) -> None:
-        """Leave out of count what members had sent before, for other loads."""
-        for name in self._roster.answering():
-            self.note_sent(name)
-            self._take(name)
-        self._taken = {pair: -number for pair, number in self._taken.items()}
-        self._noted.clear()
-
     def expect(self, names: Iterable[str]) -> None:
         """Take the names of members that steps will still start."""
         self._coming = frozenset(names)
 
     def begin(self, load: ScenarioLoad) -> None:
         """Begin a load: every member that is there sends."""
-        self._begun.append(load)
+        self._begun[next(self._numbers)] = load
         self.catch_up()
 
     def catch_up(self) -> None:
         """Tell every member that is there of the begun loads that it was not told of."""
         roster = self._roster
-        begun = range(len(self._begun))
         for name in roster.answering():
             if name in roster.joining or name in roster.leaving:
                 continue
             if name in self._sending_on:
                 self._have_stop(name)
-            if any(
-                name in self._begun[one].sources and (one, name) not in self._told for one in begun
-            ):
-                self._go_on(name)
+            for number, load in self._begun.items():
+                if name in load.sources and (number, name) not in self._told:
+                    self._go_on(name, number, load)
 
     def note_end(self, name: str) -> None:
         """Note how much a member has sent that is about to end."""
@@ -83,20 +86,12 @@ class Traffic:
         self._told = {told for told in self._told if told[1] != name}
         self._sending_on.discard(name)
 
-    def _go_on(self, name: str) -> None:
-        """Tell a member how much is left for it to send of the loads that began."""
-        taken = {pair: number for pair, number in self._taken.items() if pair[0] == name}
-        for number, load in enumerate(self._begun):
-            if name not in load.sources:
-                continue
-            left: dict[str | None, int] = {}
-            for dest in self._dests(load, name):
-                # Below 0 it is of other loads, which were over before.
-                had = max(0, min(load.count, taken.get((name, dest), 0)))
-                taken[name, dest] = taken.get((name, dest), 0) - had
-                left[dest] = load.count - had
-            if (number, name) not in self._told:
-                self._tell(name, number, left)
+    def _go_on(self, name: str, number: int, load: ScenarioLoad) -> None:
+        """Tell a member how much is left for it to send of a load that began."""
+        left = {
+            dest: load.count - self._taken[name, number, dest] for dest in self._dests(load, name)
+        }
+        self._tell(name, number, left)
 
     def is_over(self) -> bool:
         """Whether every member that is there has sent its loads, and its outbox is empty, too."""
@@ -159,7 +154,7 @@ class Traffic:
 
     def pairs(self) -> set[tuple[str, str]]:
         """Return each source with each dest of the loads that began."""
-        return {pair for load in self._begun for pair in load.pairs()}
+        return {pair for load in self._begun.values() for pair in load.pairs()}
 
     def stop(self) -> None:
         """Stop the loads that began: no member sends any more."""
@@ -198,10 +193,11 @@ class Traffic:
         for count in sorted(set(left.values())):
             dests = tuple(dest for dest, wanted in left.items() if wanted == count and dest)
             late = min(count, max(0, due - (load.count - count)))
+            label = str(number)
             if late:
-                loads.append(load_words(load, name, dests, late, late))
+                loads.append(load_words(load, name, dests, late, late, label))
             if count > late:
-                loads.append(load_words(load, name, dests, count - late, load.burst))
+                loads.append(load_words(load, name, dests, count - late, load.burst, label))
         if loads:
             self._roster.ask(name, "POST", "/workload", loads)
 
@@ -211,15 +207,14 @@ class Traffic:
         if name in self._roster.joining or name not in self._roster.answering():
             return
         try:
-            streams: dict[str, Any] = self._roster.ask(name, "GET", "/workload")["streams"]
+            labels: dict[str, dict[str, int]] = self._roster.ask(name, "GET", "/workload")["labels"]
         except MemberError:
             # The member ended by itself, a moment ago; its messages will be sent again.
             return
-        sent: Counter[str | None] = Counter()
-        for short, number in streams.items():
-            dest = self._roster.names.get(int(short, 16)) if int(short, 16) else None
-            if dest is not None or not int(short, 16):
-                sent[dest] += int(number)
+        sent: Sent = Counter()
+        for number, load in self._begun.items():
+            for dest, count in labels.get(str(number), {}).items():
+                sent[number, None if load.do == "multicast" else dest] = count
         self._said[name] = self._roster.short(name) or 0, sent
 
     def _take(self, name: str) -> None:
@@ -227,14 +222,14 @@ class Traffic:
         if name not in self._said:
             return
         me, sent = self._said.pop(name)
-        before = self._noted.get(me, Counter())
-        for dest, number in sent.items():
-            self._taken[name, dest] = self._taken.get((name, dest), 0) + number - before[dest]
+        before: Sent = self._noted.get(me, Counter())
+        for (load, dest), number in sent.items():
+            self._taken[name, load, dest] += number - before[load, dest]
         self._noted[me] = sent
 
 
 def load_words(
-    load: ScenarioLoad, source: str, dests: Names, count: int, burst: int
+    load: ScenarioLoad, source: str, dests: Names, count: int, burst: int, label: str = ""
 ) -> dict[str, object]:
     """Return the body of `POST /workload` for one source; no dests: the group. Begins at once."""
     return write_load(
@@ -248,5 +243,6 @@ def load_words(
             burst=burst,
             flags=load.flags,
             oob_every=load.oob_every,
+            label=label,
         )
     )

@@ -22,6 +22,7 @@ Where = Callable[..., Place | None]
 """Takes the keys and numbers that lead to a value; returns its place."""
 
 MAX_LOADS: Final = 64
+MAX_LABEL: Final = 64
 MOST: Final = 1_000_000_000
 FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
 LOADS: Final = ("unicast", "multicast")
@@ -54,6 +55,8 @@ class Load:
     """True: there is no rate; as much is offered as the outbox takes."""
     duration: float | None = None
     """Seconds after which nothing more is offered; None: `count` ends it."""
+    label: str = ""
+    """A word by which the member tells how much of this load it has sent; empty: it does not."""
 
     @property
     def bits(self) -> int:
@@ -137,10 +140,9 @@ def write_load(load: Load) -> dict[str, object]:
         written["burst"] = load.burst
     if load.flags:
         written["flags"] = list(load.flags)
-    if load.oob_every:
-        written["oob_every"] = load.oob_every
-    if load.closed:
-        written["closed"] = True
+    for name in ("oob_every", "closed", "label"):
+        if value := getattr(load, name):
+            written[name] = value
     return written
 
 
@@ -219,6 +221,12 @@ def _read_duration(what: str, value: object) -> float:
     return seconds
 
 
+def _read_label(what: str, value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_LABEL:
+        raise ConfigError(f"{what} is {value!r}: write a word of 1..{MAX_LABEL} letters")
+    return value
+
+
 def _one(name: str, read: Callable[[str, object], object]) -> Callable[[str, object], Any]:
     return lambda what, value: {name: read(what, value)}
 
@@ -235,5 +243,6 @@ _READERS: Final[dict[str, Callable[[str, object], dict[str, object]]]] = {
     "oob_every": _one("oob_every", _read_whole),
     "closed": _one("closed", _read_closed),
     "duration": _one("duration", _read_duration),
+    "label": _one("label", _read_label),
 }
 """The keys of a load, each with the function that reads its value."""

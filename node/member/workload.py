@@ -8,6 +8,7 @@ from the seed (node/payloads.py), so a receiver, or a checker of the journals, c
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -32,6 +33,8 @@ payloads leave the processor's cache, and cost three times as much each."""
 WAIT_FOR_VIEW: Final = 0.02
 _BEFORE: Final = 1e-9
 MAX_STREAMS: Final = 1024
+MAX_LABELS: Final = 1024
+"""Labels of loads that are over and counted; beyond that the oldest is forgotten."""
 VERIFY: Final = ("all", "one", "none")
 """Which messages of a batch are checked."""
 
@@ -131,6 +134,8 @@ class Driver:
         self._peers: tuple[Address, ...] | None = None
         """The members that `set_peers` named, in a stack without a group; None: use the view."""
         self._streams: dict[int, PayloadStream] = {}
+        self._labels: dict[str, Counter[str]] = {}
+        """By label and destination, the accepted messages of loads that are no longer in `jobs`."""
         self._task: asyncio.Task[None] | None = None
         self.accepted = 0
         """Messages that the outbox took."""
@@ -144,6 +149,11 @@ class Driver:
         now = self._clock()
         me = self._channel.address.name
         mine = [load for load in loads if not load.sources or me in load.sources]
+        for job in self.jobs:
+            if job.is_over:
+                _count_labelled(job, self._labels)
+        while len(self._labels) > MAX_LABELS:
+            del self._labels[next(iter(self._labels))]
         self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
         require(
             len(self.jobs) + len(mine) <= MAX_LOADS,
@@ -358,11 +368,27 @@ class Driver:
                 for job in self.jobs
             ],
             "streams": self.sent_to(),
+            "labels": self.sent_by_label(),
         }
 
     def sent_to(self) -> dict[str, int]:
         """Return the number of accepted messages by the short id of their destination, in hex."""
         return {f"{dest:x}": stream.sent for dest, stream in self._streams.items()}
+
+    def sent_by_label(self) -> dict[str, Counter[str]]:
+        """Return the number of accepted messages of labelled loads, by label and destination."""
+        found = {label: sent.copy() for label, sent in self._labels.items()}
+        for job in self.jobs:
+            _count_labelled(job, found)
+        return found
+
+
+def _count_labelled(job: Job, counts: dict[str, Counter[str]]) -> None:
+    """Add what a load has sent to the counts by label, if it has one."""
+    if job.load.label:
+        sent = counts.setdefault(job.load.label, Counter())
+        for sending in job.sendings.values():
+            sent[sending.dest or "group"] += sending.accepted
 
 
 # -- Receiving -----------------------------------------------------------------------------------

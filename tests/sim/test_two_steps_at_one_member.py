@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -11,7 +12,8 @@ from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.trace import FAULT
+from stormcast.node.core.model import OOB
+from stormcast.node.trace import FAULT, SENT
 
 GROUP = "{members: 3, stack: udp, timing: fast, joins: one-by-one}"
 LOAD = "{do: multicast, from: all, count: 100, rate: 25/s}"
@@ -97,6 +99,23 @@ def test_what_a_paused_member_had_sent_is_not_sent_again_when_it_is_back(end: st
         if outgoing.offered is not None and outgoing.sender.name.startswith("n1")
     ]
     assert sum(offered) == 100
+
+
+@pytest.mark.parametrize("do", ["unicast, to: n1", "multicast"])
+@pytest.mark.parametrize("ends", ["crash, member: n0, for: 1s", "leave, member: n0, for: 6s"])
+def test_each_of_two_loads_of_a_pair_goes_on_by_itself_after_a_restart(do: str, ends: str) -> None:
+    """When the member ends, it has sent 60 messages of one load, and 15 of the other."""
+    outcome = run(
+        f"at: 3s, do: {ends}",
+        load=f"{{do: {do}, from: n0, count: 100, rate: 20/s}}\n"
+        f"  - {{do: {do}, from: n0, count: 100, rate: 5/s, flags: OOB}}",
+    )
+    offered = Counter[int]()
+    for outgoing in outcome.run.evidence.application.outgoing.values():
+        for event in outgoing.events:
+            if event.kind == SENT:
+                offered[event.flags & OOB] += event.count
+    assert offered == {0: 100, OOB: 100}
 
 
 @pytest.mark.parametrize(("every", "length", "turns"), [("700ms", "4200ms", 6), ("1s", "4s", 4)])

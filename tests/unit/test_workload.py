@@ -22,7 +22,14 @@ from stormcast.node.member.loads import (
     read_loads,
     write_load,
 )
-from stormcast.node.member.workload import CATCH_UP, CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
+from stormcast.node.member.workload import (
+    CATCH_UP,
+    CHUNK_MESSAGES,
+    MAX_LABELS,
+    MAX_LOADS,
+    Driver,
+    Receiver,
+)
 from stormcast.node.payloads import stream_of
 from stormcast.node.reading.quantities import SETTING_DURATION
 from tests.helpers.channel import FakeChannel, address, delivery
@@ -99,6 +106,23 @@ def test_a_count_is_what_each_destination_gets_and_then_it_is_over() -> None:
     run.until(1.0)
     assert [len(run.channel.to(name)) for name in ("n0", "n1", "n2")] == [0, 50, 50]
     assert not run.driver.is_running
+
+
+def test_what_loads_with_a_label_have_sent_is_counted_also_when_they_are_over() -> None:
+    first = read_load({"do": "unicast", "to": "n1", "count": 20, "label": "7"})
+    run = Run(FakeChannel("n0", "n1", "n2"), first)
+    run.until(1.0)
+    run.driver.add([first, read_load({"do": "multicast", "count": 5, "label": "8"}), load(count=3)])
+    run.until(2.0)
+    assert run.driver.sent_by_label() == {"7": {"n1": 40}, "8": {"group": 5}}
+
+
+def test_of_labels_of_loads_that_are_over_the_newest_are_kept() -> None:
+    run = Run(FakeChannel("n0", "n1"))
+    for number in range(MAX_LABELS + 2):
+        run.driver.add([read_load({"do": "multicast", "count": 1, "label": str(number)})])
+        run.driver.stop()
+    assert set(run.driver.sent_by_label()) == {str(n) for n in range(1, MAX_LABELS + 2)}
 
 
 def test_who_is_named_gets_the_rest_when_it_comes_back() -> None:
@@ -532,8 +556,9 @@ def test_what_is_written_reads_back_equal_and_a_scenario_takes_it(**keys: Any) -
     assert same(one, in_scenario(f"{{{entry}}}"))
 
 
-def test_closed_and_duration_read_back_equal() -> None:
-    for one in (load(closed=True), load(closed=True, duration="90min"), load(duration="1ms")):
+def test_closed_duration_and_label_read_back_equal() -> None:
+    closed = load(closed=True), load(closed=True, duration="90min")
+    for one in (*closed, load(duration="1ms"), load(label="7")):
         assert read_load(write_load(one)) == one
     assert load(duration="3s").count is None
     assert load(duration="3s", count=5).count == 5
@@ -556,6 +581,8 @@ def test_closed_and_duration_read_back_equal() -> None:
         ({"size": "1B..2B..3B"}, "range"),
         ({"size": "1GiB"}, "up to"),
         ({"count": 0}, "1.."),
+        ({"label": 7}, "write a word"),
+        ({"label": ""}, "write a word"),
         ({"count": True}, "whole number"),
         ({"burst": "5"}, "whole number"),
         ({"start": 5}, "a duration with its unit"),
