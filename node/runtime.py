@@ -85,6 +85,10 @@ class Runtime:
         self._monitors: Monitors | None = None
         self._asked_at = -inf
         self._told_keys_at = -inf
+        self._is_open = False
+        """Whether sockets and journal are open: a little longer than the stack runs."""
+        self._figures: dict[str, int | float] = {"runtime.turns": 0}
+        """The last figures: those that stay when the member has ended."""
         self._key_file = KeyFile(key_file, self.say, self.stats) if key_file else None
 
     # -- Life ----------------------------------------------------------------------------------
@@ -109,6 +113,7 @@ class Runtime:
             await self._start(interface, shares)
         except BaseException:
             self.turns.is_running = False
+            self._is_open = False
             await self._close_parts()
             raise
 
@@ -140,6 +145,7 @@ class Runtime:
             )
             await self._monitors.open(transport.port)
         transport.start(self.address, cluster, seals)
+        self._is_open = True
         self.turns.start(self.stack, transport, self._monitors)
 
     def _make_stack(self, seals: Seals | None) -> None:
@@ -184,6 +190,8 @@ class Runtime:
             self._hosts.close()
             await self.transport.drain()
         finally:
+            self._figures = self._count()
+            self._is_open = False
             await self._close_parts()
 
     async def _close_parts(self) -> None:
@@ -250,21 +258,25 @@ class Runtime:
     # -- For people ------------------------------------------------------------------------------
 
     def describe(self) -> list[str]:
-        """Return what is bound, and the journal's directory, as lines of text."""
-        lines = self.transport.describe()
-        if self._monitors is not None:
+        """Return what is bound, and the journal's directory, as lines of text. Before a member is
+        bound, and when it has ended, nothing is."""
+        lines = self.transport.describe() if self._is_open else []
+        if self._is_open and self._monitors is not None:
             lines.append(f"FD_SOCK2 listens on port {self._monitors.port}")
         if self.journal is not None:
             lines.append(f"journal {self.journal.directory}")
-        if self._key_file is not None:
+        if self._key_file is not None and self.known_address is not None:
             lines.append(self._key_file.describe())
         return lines
 
     def stats(self) -> dict[str, int | float]:
-        """Return counters and gauges by name."""
+        """Return counters and gauges by name; of a member that has ended, the last ones."""
+        if self._is_open:
+            self._figures = self._count()
+        return dict(self._figures)
+
+    def _count(self) -> dict[str, int | float]:
         figures: dict[str, int | float] = {"runtime.turns": self.turns.number}
-        if not self.is_running:
-            return figures
         figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
         if self._monitors is not None:
             watchers = self._monitors.stats().items()

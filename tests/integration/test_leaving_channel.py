@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from stormcast.node.channel import Channel, ChannelConfig
-from stormcast.node.core.errors import ClosedError
+from stormcast.node.core.errors import ClosedError, NodeError
 from stormcast.node.core.model import DONT_BUNDLE
 from stormcast.node.core.wire import GROUP
 from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.stack import before_leaving
+from stormcast.node.trace.journal import JournalConfig
 from tests.helpers.station import on_a_loop, until
 
 PORTS = count(19_700)
@@ -107,6 +108,61 @@ async def test_a_member_that_closes_without_leaving_is_told_what_is_not_confirme
         await closes.close()
     assert sum(number for _dest, number, why in told if why == "stop") == 10
     assert {dest for dest, _number, _why in told} <= {None, GROUP}
+    assert closes.stats()["stack.abandoned.stop"] == 10
+
+
+@pytest.mark.parametrize("stack", ["udp", "tcp"])
+@on_a_loop
+async def test_figures_and_places_can_be_asked_for_before_during_and_after_a_life(
+    stack: str, tmp_path: Path
+) -> None:
+    one = Channel(
+        ChannelConfig(
+            settings=on_tcp() if stack == "tcp" else settings(stack),
+            name="a",
+            cluster="leaving",
+            journal=JournalConfig(directory=tmp_path),
+        )
+    )
+    assert one.stats() == {"runtime.turns": 0}
+    assert one.runtime.describe() == []
+    async with one:
+        assert any(line.startswith(f"{stack} 127.0.0.1[") for line in one.runtime.describe())
+        while_open = one.stats()
+    assert set(one.stats()) == set(while_open)
+    assert one.stats()["runtime.turns"] >= while_open["runtime.turns"] > 0
+    assert [line.split()[0] for line in one.runtime.describe()] == ["journal"]
+
+
+@on_a_loop
+async def test_whoever_is_told_that_a_message_was_given_up_finds_it_in_the_figures() -> None:
+    closes = channel("a", settings("udp"))
+    found: list[float] = []
+    closes.on_message = lambda *_: None
+    closes.on_abandoned = lambda *_: found.append(closes.stats()["stack.abandoned.stop"])
+    stays = channel("b", closes.config.settings)
+    stays.on_message = lambda *_: None
+    async with stays:
+        await closes.connect()
+        await until(lambda: stays.view is not None and len(stays.view.members) == 2)
+        stays.runtime.stack.set_test_protocol("DISCARD", {"up": 1.0}, stays.runtime.now())
+        await closes.send(None, b"lost")
+        await closes.close()
+    assert found == [1]
+
+
+@on_a_loop
+async def test_a_member_that_could_not_start_has_figures_and_nothing_bound(tmp_path: Path) -> None:
+    """Its sockets are open when its journal finds no place."""
+    (tmp_path / "file").write_text("")
+    config = ChannelConfig(
+        settings=settings("udp"), name="a", journal=JournalConfig(directory=tmp_path / "file")
+    )
+    one = Channel(config)
+    with pytest.raises((NodeError, OSError)):
+        await one.connect()
+    assert one.stats() == {"runtime.turns": 0}
+    assert one.runtime.describe() == []
 
 
 # -- Ends that are disturbed -----------------------------------------------------------------------
