@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import UNKEYED, ClosedError
+from stormcast.node.core.errors import UNKEYED, ClosedError, require
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares, own_shares
 from stormcast.node.keys.key_file import KeyFile
@@ -119,6 +119,7 @@ class Runtime:
 
     async def _start(self, interface: Interface, shares: Shares) -> None:
         transport = self.transport
+        _check_multicast(self.settings, transport)
         self.address = Address(randbits(128) | 1, self.name, transport.where)
         cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
         seals = None
@@ -295,6 +296,22 @@ class Runtime:
         if not self.is_running:
             state = "not connected yet" if self.known_address is None else "closed"
             raise ClosedError(f"{self.name} is {state}")
+
+
+def _check_multicast(settings: StackSettings, transport: Transport) -> None:
+    """Refuse a member that reaches nobody: it would be alone, and wonder."""
+    if not transport.no_multicast:
+        return
+    require(
+        settings.of("PING") is None,
+        f"PING finds members by multicast, and nobody is reached by it here: "
+        f"{transport.no_multicast}, bind another address, or use STATIC or DNS_PING",
+    )
+    require(
+        getattr(settings.transport_config, "ip_mcast", "") != "always",
+        f"ip_mcast is always, and nobody is reached by multicast here: {transport.no_multicast}, "
+        "bind another address, or write auto",
+    )
 
 
 def _fitted(settings: StackSettings, frame: int) -> StackSettings:

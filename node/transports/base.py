@@ -31,6 +31,8 @@ class Transport(ABC):
         self.counters: Counter[str] = Counter()
         """How often each rare event happened, by name."""
         self._base = config
+        self.no_multicast = ""
+        """Why nobody is reached by multicast, in words; empty: some may be, or it is not wanted."""
 
     # -- Life --------------------------------------------------------------------------------
 

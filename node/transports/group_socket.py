@@ -34,8 +34,8 @@ class GroupSocket:
         self.at: SocketAddress = (name, config.mcast_port, *scope)
         self.filters_own = False
         """Whether own multicasts are dropped in the kernel."""
-        self._why_not = ""
-        """Why nothing can be sent to the group; empty: it can."""
+        self.trouble = ""
+        """Why nothing can be sent to the group, and how it could; empty: it can."""
         self.socket = datagram_socket(interface)
         try:
             # Several members of one host share the port.
@@ -47,16 +47,25 @@ class GroupSocket:
             raise
         set_receive_buffer(self.socket, config.receive_buffer)
         if interface.is_ipv6:
-            self._why_not = self._refusal()
+            self.trouble = self._refusal()
 
     def _refusal(self) -> str:
         """Return why the kernel has no way to the group. Of IPv6 it wants a route, and a loopback
         interface has none by itself; datagrams would vanish without a word."""
+        device = self._interface.name
         with datagram_socket(self._interface) as probe:
             try:
+                # Without it a way through any other interface would do.
+                probe.setsockopt(
+                    socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, self._interface.number
+                )
                 probe.connect(self.at)
             except OSError as error:
-                return (error.strerror or str(error)).lower()
+                why = (error.strerror or str(error)).lower()
+                return (
+                    f"multicast {self.at[0]}[{self.at[1]}] on {device}: {why}; add a route "
+                    f"(ip -6 route add ff00::/8 dev {device} table local)"
+                )
         return ""
 
     def _join(self, sends: socket.socket, group: bytes) -> None:
@@ -89,12 +98,8 @@ class GroupSocket:
     def describe(self) -> str:
         """Return a line about the group, and how it is used."""
         config, device = self._config, self._interface.name
-        if self._why_not:
-            return (
-                f"multicast {self.at[0]}[{self.at[1]}] on {device}: {self._why_not}, so nobody is "
-                f"found by it; add a route (ip -6 route add ff00::/8 dev {device} table local), or "
-                "use another stack"
-            )
+        if self.trouble:
+            return f"{self.trouble}; until then each frame for the group goes to every member"
         return (
             f"multicast {self.at[0]}[{self.at[1]}] on {device}, "
             f"ttl {config.ip_ttl}; own copies "

@@ -90,11 +90,15 @@ class UdpTransport(Transport):
             group = GroupSocket(self._config, self._interface, self._socket)
         except OSError as error:
             name = group_name(self._config, self._interface)
-            self.owner.say(
+            self.no_multicast = (
                 f"multicast {name}[{self._config.mcast_port}] on {self._interface.name}: "
-                f"{reason(error)}; each frame for the group goes to every member by itself"
+                f"{reason(error)}"
+            )
+            self.owner.say(
+                f"{self.no_multicast}; each frame for the group goes to every member by itself"
             )
             return
+        self.no_multicast = group.trouble
         if self._writer.offloads:
             join_packets(group.socket)
         self._group = group

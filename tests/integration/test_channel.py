@@ -743,8 +743,6 @@ async def test_another_cluster_on_the_same_addresses_is_another_group() -> None:
 
 @on_a_loop
 async def test_a_group_over_ipv6() -> None:
-    async with group(udp(UDP={"bind_addr": "::1", "mcast_addr": ""}, PING={}), "a") as (a,):
-        assert a.address.where.startswith("::1[")
     port = free_port()
     settings = load_settings(
         "tcp",
@@ -760,6 +758,37 @@ async def test_a_group_over_ipv6() -> None:
         gather(b)
         await a.send(None, b"x")
         await until(lambda: got)
+
+
+@pytest.mark.parametrize("mcast_addr", ["", "239.1.2.3"])
+@on_a_loop
+async def test_a_member_that_would_find_nobody_by_multicast_is_refused(mcast_addr: str) -> None:
+    """A loopback interface has no route to IPv6 groups, and no IPv4 group on an IPv6 address."""
+    settings = udp(UDP={"bind_addr": "::1", "mcast_addr": mcast_addr}, PING={})
+    alone = Channel(ChannelConfig(settings=settings))
+    with pytest.raises(ConfigError, match=r"^PING finds members by multicast, and nobody is .*"):
+        await alone.connect()
+    assert alone.state == "closed"
+
+
+@on_a_loop
+async def test_without_a_way_to_the_group_members_find_each_other_by_a_list() -> None:
+    port = free_port()
+    bound = {"bind_addr": "::1", "bind_port": port, "mcast_addr": ""}
+    hosts = {"initial_hosts": f"::1[{port}]", "port_range": 5}
+
+    def settings(ip_mcast: str) -> StackSettings:
+        return load_settings(
+            "udp",
+            "fast",
+            protocols={"UDP": {**bound, "ip_mcast": ip_mcast}, "STATIC": hosts},
+            discovery="STATIC",
+        )
+
+    async with group(settings("auto"), "a", "b") as (a, _b):
+        assert size(a) == 2
+    with pytest.raises(ConfigError, match=r"^ip_mcast is always, and nobody is reached by .*auto$"):
+        await Channel(ChannelConfig(settings=settings("always"))).connect()
 
 
 @on_a_loop
