@@ -16,11 +16,18 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from stormcast.node.callbacks import Callback, CallbackAttribute, complain
-from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
+from stormcast.node.core.errors import (
+    ClosedError,
+    ConfigError,
+    NodeError,
+    require,
+    require_type,
+)
 from stormcast.node.core.model import Address, Delivery, Payload, View
 from stormcast.node.core.names import MAX_NAME, as_name, check_name
 from stormcast.node.core.wire import GROUP
@@ -58,11 +65,22 @@ class ChannelConfig:
     on_notice: Callable[[str], None] | None = None
     """Called with a line for the person who runs the member, once per change."""
 
-    key_file: str = ""
+    key_file: str | Path = ""
     """File with the keys of the cluster, as `stormcast key new` makes it: frames are sealed, and
     members without the key are not heard. Empty: nothing is sealed."""
 
     def __post_init__(self) -> None:
+        require_type("settings", self.settings, StackSettings, "what load_settings(…) returns")
+        for name in ("cluster", "name"):
+            require_type(name, getattr(self, name), str, "a str")
+        require_type("key_file", self.key_file, (str, Path), "the path of a file, a str")
+        if self.journal is not None:
+            require_type("journal", self.journal, JournalConfig, "a JournalConfig, or None")
+        notice: object = self.on_notice
+        require(
+            notice is None or callable(notice),
+            f"on_notice is of type {type(notice).__name__}: write a function, or None",
+        )
         check_name("cluster", self.cluster)
         if self.name:
             check_name("name", self.name)
@@ -127,7 +145,8 @@ class Channel:
     )
 
     def __init__(self, config: ChannelConfig | None = None) -> None:
-        config = config or ChannelConfig()
+        config = ChannelConfig() if config is None else config
+        require_type("config", config, ChannelConfig, "a ChannelConfig")
         self.config = config
         self.name = config.name or _default_name()
         self.state = "new"
@@ -145,7 +164,7 @@ class Channel:
             name=self.name,
             journal=config.journal,
             say=on_notice.tell,
-            key_file=config.key_file,
+            key_file=str(config.key_file),
         )
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()
@@ -191,6 +210,8 @@ class Channel:
         Nothing more can be sent meanwhile. LeaveTimeoutError if that took longer than `timeout`;
         the channel is closed in any case. Whoever calls this while it leaves waits for its end.
         """
+        require_type("timeout", timeout, (int, float), "a number of seconds, such as 2.5")
+        require(timeout >= 0, f"timeout is {timeout}: write 0 or more seconds")
         if self.state == "new" or (self.state == "joining" and not self.runtime.is_running):
             await self.close()
         if self.state not in ("joining", "connected"):
@@ -299,6 +320,7 @@ class Channel:
 
     def meet(self, dest: Address) -> None:
         """Make a member known that no view has named: its address says where it is."""
+        require_type("dest", dest, Address, "an Address")
         if self.runtime.is_running:
             self._members.add(dest)
             self.runtime.transport.locate(dest)
@@ -360,6 +382,7 @@ class Channel:
     def set_attribute(self, name: str, value: object) -> None:
         """Change a setting: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of a protocol."""
         self.runtime.check_open()
+        require_type("name", name, str, "the name of a setting, a str")
         self.runtime.stack.set_attribute(name, value, self.runtime.now())
         self.runtime.wake()
 

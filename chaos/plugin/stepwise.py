@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from stormcast.chaos.language.workload import load_notation
 from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
 from stormcast.chaos.session.record import Pair, RunRecord
 from stormcast.chaos.session.session import POLL_SECONDS, Session
+from stormcast.node.core.errors import ConfigError, require, suggestion
 from stormcast.node.reading.yaml_nodes import compose
 
 OF_A_GROUP: Final = (
@@ -70,10 +72,15 @@ class StepwiseSession(Session):
     def begin(self, do: str, words: Mapping[str, Plain], name: str | None = None) -> Begun:
         """Do now what a timeline would say with these words. Unsupported where this backend
         cannot."""
+        members = self.scenario.cluster.members
+        known = actions(members)
+        require(
+            str(do) in known,
+            f"do is {do!r}: there is no such action{suggestion(str(do), known)}",
+        )
         self._number += 1
         fault = name or f"f{self._number}"
-        members = self.scenario.cluster.members
-        shape = actions(members)[do]
+        shape = known[do]
         action = shape.read(compose(flow({"do": do, **words}), do, "scenario"), besides=["do"])
         lasts = isinstance(action, LASTING)
         step = Step(at=0.0, action=action, name=fault, duration=_MOMENT if lasts else None)
@@ -112,10 +119,12 @@ class StepwiseSession(Session):
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
+        _check_seconds("wait", seconds)
         self.wait_until(self.now() + seconds)
 
     def wait_for(self, is_done: Callable[[], bool], what: str, within: float) -> None:
         """Wait until `is_done`; TooLateError after `within` seconds, which names `what`."""
+        _check_seconds("within", within)
         until = self.now() + within
         while not is_done():
             if self.now() >= until:
@@ -125,6 +134,9 @@ class StepwiseSession(Session):
     def received(self, dest: str, source: str) -> int:
         """Return how many messages of `source`, in all its incarnations, the newest incarnation of
         `dest` was given; 0 if it does not answer."""
+        members = self.scenario.cluster.members
+        for name in (source, dest):
+            require(name in members, f"no member {name}; there is {' '.join(members)}")
         if dest in self.roster.paused or not self.roster.is_alive(dest):
             return 0
         try:
@@ -158,6 +170,7 @@ class StepwiseSession(Session):
     def settle(self, within: float) -> RunRecord:
         """Heal everything, wait until all that was sent has arrived and silence has lasted, and end
         the run."""
+        _check_seconds("within", within)
         self.nemesis.heal_all()
         until = self.now() + within
         while not self.is_sent() and self.now() < until:
@@ -167,6 +180,13 @@ class StepwiseSession(Session):
             self.traffic.stop()
         self._settle()
         return self.finish()
+
+
+def _check_seconds(what: str, seconds: object) -> None:
+    """Refuse a time that never passes, or is none."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < inf:  # type: ignore[operator]
+        raise ConfigError(f"{what} is {seconds!r}: write a number of seconds, such as 2.5")
 
 
 def _frame_by_frame(scenario: Scenario) -> Scenario:

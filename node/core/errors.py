@@ -63,6 +63,14 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 as in an ass
         raise ConfigError(message)
 
 
+def require_type(what: str, value: object, wanted: type | tuple[type, ...], remedy: str) -> None:
+    """Raise ConfigError unless a value is of a type; the remedy says what to write."""
+    # To Python a bool is a number; nobody who writes one means that.
+    is_number = isinstance(value, bool) and wanted is not bool
+    if is_number or not isinstance(value, wanted):
+        raise ConfigError(f"{what} is of type {type(value).__name__}: write {remedy}")
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of a message on an unknown name: `; did you mean X?`, or all known names."""
     names = list(known)

@@ -53,6 +53,10 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
         return _number(name, value, is_share=wanted == "Share")
     if wanted == "int":
         if isinstance(value, str):
+            require(
+                value[:1].isdigit(),
+                f"{name} is {value!r}: write a whole number, or a size such as 1KiB",
+            )
             return int(SETTING_SIZE.read(value, name))
         require(
             isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, require, require_type, suggestion
 from stormcast.node.core.timing import Timing
 from stormcast.node.reading.fields import build
 from stormcast.node.reading.places import to_blame
@@ -48,6 +48,11 @@ def load_settings(
     are settings of the unicast, `protocols` settings of any protocol; `historical` brings flaws of
     earlier designs back, for museum stacks only.
     """
+    _check_texts(stack=stack, timing=timing)
+    _check_mappings(overrides=overrides, historical=historical, protocols=protocols)
+    _check_mappings(**(protocols or {}))
+    if max_batch is not None:
+        require_type("max_batch", max_batch, int, "a whole number")
     listed = list_layers(stack, unicast, discovery)
     require(
         not historical or is_museum(stack),
@@ -72,6 +77,17 @@ def load_settings(
         if is_path(stack):
             _blame_file(stack, timing, error.message)
         raise
+
+
+def _check_texts(**given: object) -> None:
+    for what, value in given.items():
+        require_type(what, value, str, "a str")
+
+
+def _check_mappings(**given: object) -> None:
+    for what, value in given.items():
+        if value is not None:
+            require_type(what, value, Mapping, "a mapping of names to values")
 
 
 def _made(

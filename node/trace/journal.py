@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stormcast.node.core.codec import Hash64
-from stormcast.node.core.errors import ClosedError, ConfigError, require
+from stormcast.node.core.errors import ClosedError, ConfigError, require, require_type
 from stormcast.node.trace import HEADER, MAGIC, RECORD, TRUNCATED, pack_block, pack_text
 from stormcast.node.trace.tracer import Tracer
 
@@ -69,6 +69,9 @@ class JournalConfig:
     """At the limit: `drop-oldest` deletes the oldest segments, `stop` writes nothing more."""
 
     def __post_init__(self) -> None:
+        require_type("journal.directory", self.directory, Path, "a pathlib.Path")
+        for name in ("segment_bytes", "limit_bytes"):
+            require_type(f"journal.{name}", getattr(self, name), int, "a whole number of bytes")
         require(
             self.segment_bytes >= _MIN_SEGMENT,
             f"journal.segment_bytes is {self.segment_bytes}: write at least {_MIN_SEGMENT}",

@@ -310,3 +310,32 @@ def test_what_the_page_shows_of_a_failure_is_what_a_failure_shows(project: Proje
     result = project.run(LOSES_THE_LAST, "--stormcast-seed", "7")
     lines = [line for line in shown.splitlines() if not line.startswith("run:")]
     result.stdout.fnmatch_lines_random([line.replace("[", "[[]") for line in lines])
+
+
+MISTAKES = {
+    'chaos.do("nix")': "do is 'nix': there is no such action; known: ",
+    'chaos.do("partitoin")': "did you mean partition?",
+    "chaos.do(5)": "do is 5: there is no such action; known: ",
+    'group.wait(float("inf"))': "wait is inf: write a number of seconds, such as 2.5",
+    "group.wait(-1)": "wait is -1: write a number of seconds, such as 2.5",
+    'group.wait("5s")': "wait is '5s': write a number of seconds, such as 2.5",
+    'group.wait_until(lambda: False, "x", within=float("inf"))': "within is inf: write a number of",
+    'group.finish(within=float("nan"))': "within is nan: write a number of",
+    'group.wait_for(1, "zoe")': "no member zoe; there is n0 n1",
+    'group.received("n0", "zoe")': "no member zoe; there is n0 n1",
+}
+
+
+def test_what_cannot_be_is_one_line_that_says_what_to_write(project: Project) -> None:
+    lines = "\n".join(
+        f"    with pytest.raises(ConfigError, match={re.escape(said)!r}) as error:\n"
+        f"        {mistake}\n"
+        "    assert '\\n' not in str(error.value)"
+        for mistake, said in MISTAKES.items()
+    )
+    body = (
+        "import pytest\nfrom stormcast.node.core.errors import ConfigError\n"
+        f"def test_mistakes(cluster, chaos):\n    group = cluster(members=2)\n"
+        f"    group.multicast(count=10)\n{lines}\n"
+    )
+    project.run(body).assert_outcomes(passed=1)

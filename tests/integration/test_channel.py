@@ -800,6 +800,43 @@ async def test_a_list_of_the_other_family_is_refused() -> None:
         await Channel(ChannelConfig(settings=settings)).connect()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": 5}, "name is of type int: write a str"),
+        ({"name": b"a"}, "name is of type bytes: write a str"),
+        ({"cluster": None}, "cluster is of type NoneType: write a str"),
+        ({"settings": "udp"}, "settings is of type str: write what load_settings(…) returns"),
+        ({"journal": "journals"}, "journal is of type str: write a JournalConfig, or None"),
+        ({"on_notice": "print"}, "on_notice is of type str: write a function, or None"),
+        ({"key_file": True}, "key_file is of type bool: write the path of a file, a str"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused_when_it_is_made(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        ChannelConfig(**given)
+    assert str(error.value) == said
+
+
+@on_a_loop
+async def test_what_is_no_config_no_time_and_no_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^config is of type StackSettings: write a Channel"):
+        Channel(udp())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^journal.directory is of type str: write a pathlib"):
+        JournalConfig(directory="journals")  # type: ignore[arg-type]
+    async with group(udp(), "a") as (a,):
+        for timeout in ("x", None, -1, float("nan")):
+            with pytest.raises(ConfigError, match=r"^timeout is .*: write .* seconds"):
+                await a.leave(timeout=timeout)  # type: ignore[arg-type]
+        assert a.state == "connected"
+        with pytest.raises(ConfigError, match=r"^dest is of type str: write an Address"):
+            a.meet("b")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"^name is of type int: write the name of a sett"):
+            a.set_attribute(5, "1s")  # type: ignore[arg-type]
+
+
 @kinds
 @on_a_loop
 async def test_a_publication_is_try_send_with_the_way_looked_up_before(kind: str) -> None:

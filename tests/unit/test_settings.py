@@ -398,6 +398,27 @@ def test_the_fast_timing_paces_the_old_generations_as_the_others() -> None:
     assert load_settings(timing="fast", unicast="UNICAST").unicast_config.xmit_interval == 0.5
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stack": 5}, "stack is of type int: write a str"),
+        ({"timing": None}, "timing is of type NoneType: write a str"),
+        ({"overrides": 5}, "overrides is of type int: write a mapping of names to values"),
+        ({"protocols": ["UDP"]}, "protocols is of type list: write a mapping of names to values"),
+        ({"protocols": {"UDP": 7600}}, "UDP is of type int: write a mapping of names to values"),
+        ({"max_batch": "10"}, "max_batch is of type str: write a whole number"),
+        (
+            {"protocols": {"UDP": {"bind_port": "a"}}},
+            "UDP.bind_port is 'a': write a whole number, or a size such as 1KiB",
+        ),
+    ],
+)
+def test_what_is_of_another_type_is_refused_with_its_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_settings(**given)
+    assert str(error.value) == said
+
+
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_what_may_change_at_run_time_says_so_and_does(generation: str) -> None:
     stack = a_stack(generation)
