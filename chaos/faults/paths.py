@@ -6,6 +6,7 @@ how far rules and losses have counted, and until when a narrow link is busy.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -118,12 +119,17 @@ class PathMaker:
         self._connections = Connections()
         self._limits: dict[Ends, Limit] = {}
         self._models: dict[tuple[str, Ends], LossModel] = {}
+        self._ended: Counter[str] = Counter()
+        """How often a loss with a memory has ended: one that comes and goes begins anew."""
         self._seed = 0
 
     def renew(self, seed: int, acting: Mapping[str, faults.NetworkFault]) -> list[str]:
-        """Take the rules that act from now on; those that acted before go on counting. Returns the
-        ids of the rules that ended."""
+        """Take the rules and losses that act from now on; those that acted before go on counting.
+        Returns the ids of the rules that ended."""
         self._seed = seed
+        over = {fault for fault, _ends in self._models} - set(acting)
+        self._ended.update(over)
+        self._models = {key: one for key, one in self._models.items() if key[0] not in over}
         wanted = {key: one for key, one in acting.items() if isinstance(one, faults.Rule)}
         before = self.rules
         ended = [key for key, known in before.items() if wanted.get(key) != known.rule]
@@ -204,7 +210,9 @@ class PathMaker:
         key = fault, path.ends
         if key not in self._models:
             source, dest = path.ends
-            dice = fate_key(self._seed, f"{fault}/{source}", dest)
+            # Each period has dice of its own.
+            nth = f"/{self._ended[fault]}" if self._ended[fault] else ""
+            dice = fate_key(self._seed, f"{fault}/{source}{nth}", dest)
             self._models[key] = make_model(fault, dice, action)
         return self._models[key]
 

@@ -6,8 +6,10 @@ from itertools import groupby
 
 import pytest
 
-from stormcast.chaos.faults import Cut, GilbertElliott, Names, NthLoss
+from stormcast.chaos.faults import Cut, GilbertElliott, Link, Names, NetworkFault, NthLoss
+from stormcast.chaos.faults.fate import fate_key
 from stormcast.chaos.faults.loss_models import make_model
+from stormcast.chaos.faults.paths import PathMaker
 from stormcast.node.core.errors import NodeError
 
 FRAMES = 20_000
@@ -51,6 +53,45 @@ def test_paths_differ_and_equal_ones_do_not() -> None:
     action = GilbertElliott(p_bad=0.1, p_good=0.1, sources=FROM, dests=TO)
     assert lost(action, 200, key=1) == lost(action, 200, key=1)
     assert lost(action, 200, key=1) != lost(action, 200, key=2)
+
+
+def lost_in_periods(action: NetworkFault, frames: int) -> list[list[bool]]:
+    """What is lost of the frames of two periods of a fault that comes and goes."""
+    acting = {"f1": action}
+    maker, found = PathMaker(), []
+    for _period in range(2):
+        maker.renew(1, acting)
+        (model,) = maker.path("n0", "n1", Link(), acting).models
+        found.append([model.loses() for _ in range(frames)])
+        maker.renew(1, {})
+    return found
+
+
+def test_a_loss_that_comes_and_goes_counts_anew_in_each_period() -> None:
+    nth = NthLoss(nth=4, sources=FROM, dests=TO)
+    assert lost_in_periods(nth, 6) == [[False, False, False, True, False, False]] * 2
+
+
+def test_a_loss_that_comes_and_goes_has_other_dice_in_each_period() -> None:
+    first, second = lost_in_periods(
+        GilbertElliott(p_bad=0.1, p_good=0.1, sources=FROM, dests=TO), 200
+    )
+    assert first != second
+    assert first == lost(
+        GilbertElliott(p_bad=0.1, p_good=0.1, sources=FROM, dests=TO),
+        200,
+        fate_key(1, "f1/n0", "n1"),
+    )
+
+
+def test_a_loss_goes_on_counting_while_other_faults_come_and_go() -> None:
+    action = NthLoss(nth=4, sources=FROM, dests=TO)
+    maker, taken = PathMaker(), []
+    for acting in ({"f1": action}, {"f1": action, "f2": Cut(sources=("n2",), dests=TO)}):
+        maker.renew(1, acting)
+        (model,) = maker.path("n0", "n1", Link(), acting).models
+        taken += [model.loses() for _ in range(3)]
+    assert taken == [False, False, False, True, False, False]
 
 
 def test_what_is_no_model_makes_none() -> None:
