@@ -34,7 +34,7 @@ from stormcast.chaos.drivers.base import (
 )
 from stormcast.chaos.drivers.netlink import is_there
 from stormcast.chaos.drivers.selection import Statement, statements
-from stormcast.chaos.faults import Loss, Names, Partition, Rule
+from stormcast.chaos.faults import Cut, Loss, Names, Partition, Rule
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.match import Match
 
@@ -90,12 +90,23 @@ def plan(state: NetworkState, site: Site) -> Plan:
     places = {name: _places(state, name) for name in chains}
     marks: dict[str, int] = {}
     for link in classes(state, site.name) if site.name in state.members else ():
+        if _is_cut(state, site.name, link.dest):
+            # A cut comes before a limit: what goes that way takes nothing of it, and is cut where
+            # it comes in.
+            continue
         if link.dest == MULTICAST:
             where = tuple(common for _mask, common in _ALL_MULTICASTS.values())
         else:
             where = _places(state, link.dest)
         marks |= dict.fromkeys(where, CLASS + link.number)
     return Plan(chains=chains, marks=marks, members=state.members, places=places)
+
+
+def _is_cut(state: NetworkState, source: str, dest: str) -> bool:
+    """Whether nothing passes to a member, or, for multicasts, to anybody."""
+    cuts = [one for one in state.faults.values() if isinstance(one, Partition | Cut)]
+    dests = [dest] if dest != MULTICAST else [name for name in state.members if name != source]
+    return all(any(cut.strikes(source, dest) for cut in cuts) for dest in dests)
 
 
 def _places(state: NetworkState, name: str) -> Names:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from stormcast.chaos.drivers.base import inside
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.drivers.tc import TcDriver
-from stormcast.chaos.faults import Bandwidth, NetworkFault
+from stormcast.chaos.faults import Bandwidth, Cut, NetworkFault
 from stormcast.chaos.language.network_state import NetworkState
 from tests.integration.wire_pair import GROUP, Pair, drained
 
@@ -86,6 +87,34 @@ def test_a_link_is_narrow_one_way_for_unicasts_and_multicasts_until_nobody_renew
     before = qdiscs(pair)
     asyncio.run(script())
     assert qdiscs(pair) == before == ["noqueue", "noqueue"]
+
+
+def test_what_is_cut_takes_nothing_of_a_narrow_link(pair: Pair) -> None:
+    """In the simulator, too, a cut comes before a limit, which then has no effect."""
+
+    async def script() -> None:
+        network = pair.network
+        narrow: dict[str, NetworkFault] = {
+            "f1": Bandwidth(sources=("n0",), dests=("n1",), rate=RATE)
+        }
+        cut: dict[str, NetworkFault] = {"f2": Cut(sources=("n0",), dests=("n1",))}
+        state = NetworkState(members=network.names, places=network.places(), faults=narrow | cut)
+        tc = TcDriver(network.sites(), network.run.table, run_command)
+        nft = NftDriver(network.sites(), network.run.table, run_command)
+        try:
+            await tc.apply(state, 30.0)
+            await nft.apply(state, 30.0)
+            assert await received(pair, "n0", seconds=0.5) == 0
+            assert (await nft.bites())["f2"]["n0", "n1"] > 20
+            assert not (await tc.bites()).get("f1")
+            await nft.apply(replace(state, faults=narrow), 30.0)
+            assert await received(pair, "n0", seconds=0.5) > 0
+            assert (await tc.bites())["f1"]["n0", "n1"] > 0
+        finally:
+            await nft.clear()
+            await tc.clear()
+
+    asyncio.run(script())
 
 
 def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> None:

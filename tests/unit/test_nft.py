@@ -277,6 +277,21 @@ def test_multicasts_are_narrow_where_every_link_is() -> None:
     assert classes(state(f1=narrower), "n0") == ()
 
 
+def test_what_is_cut_takes_nothing_of_a_narrow_link() -> None:
+    """As in the simulator, where a cut comes before a limit. It is cut where it comes in."""
+    narrow = faults.Bandwidth(sources=("n1",), dests=NAMES, rate=1e5)
+    to_n2 = faults.Cut(sources=("n1",), dests=("n2",))
+    assert plan(state(f1=narrow, f2=to_n2), site()).marks == {
+        place: mark
+        for place, mark in plan(state(f1=narrow), site()).marks.items()
+        if mark != CLASS + 4
+    }
+    # The class stays: to remove it would discard packets that wait in it.
+    assert classes(state(f1=narrow, f2=to_n2), "n1") == classes(state(f1=narrow), "n1")
+    alone = faults.Partition(groups=(("n0", "n2"),))
+    assert plan(state(f1=narrow, f2=alone), site()).marks == {}
+
+
 def test_of_equal_limits_the_first_counts_and_the_networks_own_delay_is_no_fault() -> None:
     """As in the simulator, whatever the faults are called."""
     narrow = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=1e5)
