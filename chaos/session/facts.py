@@ -182,7 +182,8 @@ class _Reading:
             if short in self._names:
                 pair = self._names[member.short], self._names[short]
                 known = self.facts.sent_by_pair.get(pair, 0)
-                self.facts.sent_by_pair[pair] = known + count
+                # Nobody wants what is sent to one that has ended: its sender did not know.
+                self.facts.sent_by_pair[pair] = known + (0 if short in self._gone else count)
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
         """Yield the members that a multicast is for: those of the sender's view that have it in
@@ -226,9 +227,8 @@ class _Reading:
 
     def _end(self, member: Member) -> None:
         self._gone.add(member.short)
-        if self._evidence.has_group:
-            for other in self._names:
-                self._part(member.short, other)
+        for other in self._names:
+            self._part(member.short, other)
 
     def _part(self, one: int, other: int) -> None:
         """Expect no more messages between two members that parted than have arrived."""

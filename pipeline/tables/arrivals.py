@@ -43,9 +43,9 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     is_for_one = F.col("dest_id") != words.GROUP
     meant = _meant(tables, views, sent.where(~is_for_one), names, ends)
     of_event = (*PAIR, "time", "label", "number")
-    sendings = _named(sent.where(is_for_one).unionByName(meant), names, "dest_id").select(
-        *of_event, F.col("count").alias("sent"), F.lit(True).alias("is_sending")
-    )
+    sendings = _unless_gone(
+        _named(sent.where(is_for_one).unionByName(meant), names, "dest_id"), ends
+    ).select(*of_event, F.col("count").alias("sent"), F.lit(True).alias("is_sending"))
     arrivals = _named(_arrived(events, large), names, "receiver").select(
         *of_event, "receiver", F.col("count").alias("arrived")
     )
@@ -129,6 +129,19 @@ def _sent(events: DataFrame, large: DataFrame) -> DataFrame:
     )
 
 
+def _unless_gone(sendings: DataFrame, ends: DataFrame) -> DataFrame:
+    """Count none of what was sent to one that had ended: its sender did not know."""
+    gone = ends.select(
+        "run",
+        F.col("short_id").alias("dest_id"),
+        F.struct("time", "label").alias("gone"),
+    )
+    is_gone = F.col("gone") < F.struct("time", "label")
+    return sendings.join(F.broadcast(gone), ["run", "dest_id"], how="left").withColumn(
+        "count", F.when(F.coalesce(is_gone, F.lit(False)), 0).otherwise(F.col("count"))
+    )
+
+
 def _arrived(events: DataFrame, large: DataFrame) -> DataFrame:
     """Return what was delivered: run, sender, receiver, number, time, count (messages)."""
     rows = events.where(is_kind("delivered")).select(
@@ -209,8 +222,8 @@ def _ends(events: DataFrame, names: DataFrame) -> DataFrame:
 
 
 def _partings(views: DataFrame, names: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the moments when a view of one dropped the other, or one of a group ended, for both
-    directions: run, source, dest, time, label, number."""
+    """Return the moments when a view of one dropped the other, or one ended, for both directions:
+    run, source, dest, time, label, number."""
     in_turn = Window.partitionBy("run", "short_id").orderBy("place")
     gone = F.array_except(F.lag("members").over(in_turn), "members")
     others = names.select("run", F.col("short_id").alias("other"), F.col("name").alias("others"))
@@ -221,11 +234,7 @@ def _partings(views: DataFrame, names: DataFrame, ends: DataFrame) -> DataFrame:
         .join(F.broadcast(ours), ["run", "short_id"])
         .join(F.broadcast(others), ["run", "other"])
     )
-    ended = (
-        ends.join(F.broadcast(views.select("run").distinct()), "run", how="left_semi")
-        .withColumn("number", F.lit(AFTER_ALL))
-        .join(F.broadcast(others), "run")
-    )
+    ended = ends.withColumn("number", F.lit(AFTER_ALL)).join(F.broadcast(others), "run")
     columns = ("run", "name", "others", "time", "label", "number")
     there, back = (
         F.struct(F.col(one).alias("source"), F.col(other).alias("dest"))

@@ -48,16 +48,28 @@ timeline:
   - {at: 11s, do: leave, member: n3}
 limits: {run: 120s}
 """
+WITHOUT_A_GROUP = """
+name: crash-without-a-group
+guarantees: [G1, G8]
+cluster: {members: 3, timing: fast}
+network: {delay: 100ms}
+workload:
+  - {do: unicast, from: all, to: others, count: 200, rate: 50/s, size: 16B..5KB}
+timeline:
+  - {at: 1s, do: crash, member: n1, for: 1s}
+  - {at: 3s, do: crash, member: n2}
+"""
 EXPECTED = 24
 """Expectations of each run."""
 AT_THE_END = -1.0
 
 
 def scenarios(first: int, number: int) -> dict[str, Scenario]:
-    """Scenarios as the search draws them, and one with large messages."""
+    """Scenarios as the search draws them, one with large messages, and one without a group."""
     seeds = [seed for seed in range(first, first + 3 * number) if is_group(seed)][:number]
     drawn = {f"seed-{seed}": generate(seed) for seed in seeds}
-    return {f"large-{first}": parse_scenario(LARGE)} | drawn
+    written = {"large": LARGE, "no-group": WITHOUT_A_GROUP}
+    return {f"{name}-{first}": parse_scenario(text) for name, text in written.items()} | drawn
 
 
 def expecting(scenario: Scenario, run: RunRecord, dice: Random) -> Scenario:

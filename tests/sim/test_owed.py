@@ -143,3 +143,23 @@ def test_a_view_is_not_handed_to_a_member_that_nobody_has_heard_yet() -> None:
         )
     )
     assert not unicasts(f"timeline:{steps}", "count: 10, rate: 10/s").run.broke_off
+
+
+@pytest.mark.parametrize("comes_back", ["", ", for: 1s"])
+def test_without_a_group_nothing_is_expected_of_what_was_under_way_at_a_crash(
+    comes_back: str,
+) -> None:
+    """Both to the member that crashes, and from it; and what is sent to it before anybody knows."""
+    text = (
+        "name: crash\nguarantees: [G1, G8]\ncluster: {members: 3, timing: fast}\n"
+        "network: {delay: 100ms}\n"
+        "workload:\n  - {do: unicast, from: all, to: others, count: 100, rate: 50/s}\n"
+        f"timeline:\n  - {{at: 1s, do: crash, member: n1{comes_back}}}\n"
+        "expect:\n  - {by: 20s, delivered: all}\n"
+    )
+    outcome = run_scenario(parse_scenario(text), 1)
+    found = {f.guarantee: f.verdict for f in outcome.judgement.findings}
+    assert found["G8"] is Verdict.HOLDS
+    # Between the others everything is expected as before.
+    assert outcome.run.sent_by_pair["n0", "n2"] == 100
+    assert 0 < outcome.run.sent_by_pair["n0", "n1"] <= 100
