@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from random import SystemRandom
@@ -85,6 +85,8 @@ class Runtime:
         self._monitors: Monitors | None = None
         self._asked_at = -inf
         self._told_keys_at = -inf
+        self.test_protocols: Mapping[str, Mapping[str, Any]] = {}
+        """Test protocols, with their settings, that are in the stack from its first frame."""
         self._is_open = False
         """Whether sockets and journal are open: a little longer than the stack runs."""
         self._figures: dict[str, int | float] = {"runtime.turns": 0}
@@ -160,6 +162,10 @@ class Runtime:
         overhead = seals.overhead if seals is not None else 0
         largest = settings.transport_config.largest_frame - overhead
         self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
+        for test_protocol, given in self.test_protocols.items():
+            values = dict(given)
+            above = str(values.pop("above", ""))
+            self.stack.set_test_protocol(test_protocol, values, self.now(), above)
         self.receive = self.stack.receive
         self.destinations = self.stack.destinations
 

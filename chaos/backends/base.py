@@ -145,6 +145,13 @@ class Backend(Protocol):
         """Start a member as a new incarnation; does not wait until it is ready."""
         ...
 
+    def set_test_protocols(
+        self, name: str, test_protocols: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Have the incarnations of a member that are started from now on begin with these test
+        protocols in their stack, so that none of their frames escapes."""
+        ...
+
     def stop(self, name: str) -> None:
         """Have a member leave its group and end; does not wait for its end."""
         ...

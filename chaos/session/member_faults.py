@@ -122,6 +122,7 @@ class MemberFaults:
         self._effects.bite(step.fault)
         self._forget_process(name)
         self._effects.heal()
+        self._rules.prepare(name)
         roster.start(name)
 
     def start_those_that_left(self) -> None:

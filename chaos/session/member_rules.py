@@ -3,8 +3,10 @@ take a frame out of a TCP connection."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.base import MemberError
@@ -50,6 +52,11 @@ class MemberRules:
         self._mailbox = mailbox
         self._effects = effects
         self._active: dict[str, MemberRule] = {}
+        self._given: set[str] = set()
+        """Members that are started with rules inside of them."""
+        self._waiting: dict[str, dict[str, dict[str, Any] | None]] = {}
+        """By member that starts, and cannot be asked yet: what it is to be told, by test protocol;
+        None: to take it out."""
 
     def __contains__(self, fault: str) -> bool:
         """Whether the rule of this fault acts."""
@@ -72,18 +79,30 @@ class MemberRules:
         ended = self._active.pop(fault)
         self._effects.bite(fault, ended.bites)
         for name in sorted(ended.there.intersection(self._roster.living())):
-            words = {ended.kind: None}
-            self._mailbox.tell(name, partial(self._roster.ask, name, "POST", "/probes", words))
+            self._tell(name, {ended.kind: None})
         self._effects.heal()
 
-    def insert(self, name: str) -> None:
-        """Put the rules that act into a member that was started anew."""
+    def prepare(self, name: str) -> None:
+        """Have a member that is about to start begin with the rules that act on it: there is no
+        frame of it that they miss."""
+        words: dict[str, dict[str, Any]] = {}
         for active in self._active.values():
             if name in active.dests:
-                self._insert(name, active)
+                words |= as_test_protocol(active.rule)
+                active.there.add(name)
+        if words or name in self._given:
+            self._given.add(name)
+            self._roster.backend.set_test_protocols(name, words)
+
+    def look_after(self) -> None:
+        """Tell members that start what they could not be told before: a rule that has ended may be
+        what keeps one from being ready."""
+        for name in list(self._waiting):
+            self._try(name)
 
     def discard(self, name: str) -> None:
         """Note that a process ended, with the test protocols in it."""
+        self._waiting.pop(name, None)
         for active in self._active.values():
             active.there.discard(name)
             active.struck_before += active.struck.pop(name, 0)
@@ -104,11 +123,39 @@ class MemberRules:
         return {fault: active.bites for fault, active in self._active.items()}
 
     def _insert(self, name: str, active: MemberRule) -> None:
-        roster = self._roster
-        if roster.is_alive(name) and name not in roster.joining:
+        if self._roster.is_alive(name):
             active.there.add(name)
-            words = as_test_protocol(active.rule)
+            self._tell(name, as_test_protocol(active.rule))
+
+    def _tell(self, name: str, words: Mapping[str, dict[str, Any] | None]) -> None:
+        """Have a member put test protocols in, or take them out: now, when it goes on, or, if it
+        starts, as soon as it can be asked."""
+        roster = self._roster
+        if name not in roster.joining and name not in self._waiting:
             self._mailbox.tell(name, partial(roster.ask, name, "POST", "/probes", words))
+            return
+        waiting = self._waiting.setdefault(name, {})
+        for kind, values in words.items():
+            if values is None and waiting.get(kind) is not None:
+                # It was never put in.
+                del waiting[kind]
+            else:
+                waiting[kind] = values
+        self._try(name)
+
+    def _try(self, name: str) -> None:
+        roster, words = self._roster, self._waiting[name]
+        if name in roster.paused:
+            return
+        try:
+            if words:
+                roster.ask(name, "POST", "/probes", words)
+        except MemberError:
+            if name not in roster.joining and name not in roster.leaving and roster.is_alive(name):
+                raise
+            if roster.is_alive(name):
+                return
+        del self._waiting[name]
 
     def _count(self, active: MemberRule) -> None:
         for name in active.there.intersection(self._roster.answering()):
@@ -121,7 +168,8 @@ class MemberRules:
             listed = self._roster.ask(name, "GET", "/probes")
         except MemberError:
             # It ends, or has ended by itself a moment ago.
-            if self._roster.is_alive(name) and name not in self._roster.leaving:
+            is_starting = name in self._roster.joining
+            if self._roster.is_alive(name) and not is_starting and name not in self._roster.leaving:
                 raise
             return
         active.struck[name] = sum(one["struck"] for one in listed if one["name"] == active.kind)

@@ -93,8 +93,8 @@ class Nemesis:
     def look_after(self, ready: Iterable[str]) -> None:
         """Give members that are ready by now what waited for them, and start those again that have
         left by now."""
+        self.member_rules.look_after()
         for name in ready:
-            self.member_rules.insert(name)
             self._mailbox.tell_what_waited(name)
         self._members.start_those_that_left()
 

@@ -53,6 +53,7 @@ class Member:
                 key_file=settings.key_file,
             )
         )
+        self.channel.runtime.test_protocols = settings.test_protocols
         self.name = self.channel.name
         self.bound: list[str] = []
         """Lines that say what is bound."""

@@ -15,6 +15,7 @@ from stormcast.node.control.settings import REQUIRED, TLS_MODES, TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.member.loads import read_loads
 from stormcast.node.member.workload import VERIFY
+from stormcast.node.protocols.test_protocols import read_test_protocol
 from stormcast.node.reading.documents import read_document
 from stormcast.node.reading.parsing import text_of
 from stormcast.node.reading.places import placed
@@ -148,7 +149,7 @@ SHORTCUTS: Final = {
     "--initial-hosts": ("initial_hosts", "where members may be: host[port],…", "HOSTS"),
 }
 """Flags for settings of a protocol, which one depends on the stack."""
-_SECTIONS: Final = ("protocols", "historical", "workload")
+_SECTIONS: Final = ("protocols", "historical", "workload", "test_protocols")
 """Keys of a file that hold mappings or lists, and no single value."""
 _KUBERNETES: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|.*_PORT_\d+_(TCP|UDP)(_\w+)?")
 """What Kubernetes adds to the environment for a Service called stormcast-something."""
@@ -172,7 +173,7 @@ class Given:
 
     def __init__(self) -> None:
         self.values: dict[str, Setting] = {}
-        """By key of an option, and `workload`."""
+        """By key of an option, and `workload` and `test_protocols`."""
         self.protocols: dict[tuple[str, str], Setting] = {}
         """By protocol and key."""
         self.historical: dict[str, Setting] = {}
@@ -232,6 +233,8 @@ class Given:
     def _add_section(self, key: str, value: object, origin: str, where: Where) -> None:
         if key == "workload":
             self.values[key] = Setting(read_loads(value, partial(where, key)), origin, where(key))
+        elif key == "test_protocols":
+            self.values[key] = Setting(_test_protocols(value), origin, where(key))
         elif key == "historical":
             self.historical |= {
                 name: Setting(one, origin, where(key, name))
@@ -376,6 +379,17 @@ def _is_kubernetes(name: str, text: str) -> bool:
     return bool(_KUBERNETES.fullmatch(name)) or (
         name.endswith("_PORT") and text.startswith(("tcp://", "udp://"))
     )
+
+
+def _test_protocols(values: object) -> dict[str, dict[str, Any]]:
+    """Read the test protocols of a member: each a mapping, as for `POST /probes`."""
+    found = {
+        name: _mapping(one, f"test_protocols.{name}")
+        for name, one in _mapping(values, "test_protocols").items()
+    }
+    for name, one in found.items():
+        read_test_protocol(name, {key: value for key, value in one.items() if key != "above"})
+    return found
 
 
 def _mapping(values: object, what: str) -> dict[str, Any]:

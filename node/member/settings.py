@@ -64,6 +64,8 @@ class MemberSettings:
     probes: ControlSettings | None
     """Where /livez and /readyz are served besides, in places of their own."""
     workload: tuple[Load, ...]
+    test_protocols: Mapping[str, Mapping[str, Any]]
+    """In the stack from its first frame, as `POST /probes` would put them in."""
     key_file: str
     """Where the cluster's keys are; empty: nothing is sealed."""
     seed: int
@@ -244,6 +246,8 @@ def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) 
         yield Entry(tuple(option.key.split(".")), option.write(told.value), told.origin)
     workload = given.values.get("workload", Setting((), DEFAULT))
     yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
+    if test_protocols := given.values.get("test_protocols"):
+        yield Entry(("test_protocols",), test_protocols.value, test_protocols.origin)
     for key, told in given.historical.items():
         yield Entry(("historical", key), told.value, told.origin)
     origins = _origins(given, values, stack)
@@ -317,6 +321,7 @@ def _settings(
         control=control,
         probes=probes,
         workload=workload,
+        test_protocols=given.values.get("test_protocols", Setting({}, DEFAULT)).value,
         key_file=value["key_file"],
         seed=value["seed"],
         verify=value["verify"],

@@ -75,6 +75,8 @@ def test_who_is_unknown_is_refused_by_name(lab: Lab) -> None:
         with pytest.raises(BackendError, match="nobody"):
             verb("nobody")
     with pytest.raises(BackendError, match="nobody"):
+        lab.backend.set_test_protocols("nobody", {})
+    with pytest.raises(BackendError, match="nobody"):
         lab.ask("nobody", "GET", "/state")
 
 
@@ -175,6 +177,21 @@ def test_a_restart_is_a_new_incarnation_in_the_same_place(lab: Lab) -> None:
     assert after["identity"] != before["identity"]
     assert after["where"] == before["where"]
     assert [len(lab.lives(name)) for name in NAMES] == [1, 2, 1]
+
+
+def test_a_member_begins_with_the_test_protocols_that_it_is_given(lab: Lab) -> None:
+    """They meet its very first frames: it finds nobody, and is in a group only without them."""
+    lab.open_and_start()
+    lab.backend.set_test_protocols("n1", {"DROP": {"match": {"kind": "GET_MBRS_RSP"}}})
+    lab.backend.restart("n1")
+    lab.wait_until(lambda: lab.is_ready("n1"), "n1 is ready")
+    (drop,) = lab.ask("n1", "GET", "/probes")
+    assert drop["name"] == "DROP"
+    assert drop["struck"] > 0
+    lab.backend.set_test_protocols("n1", {})
+    lab.backend.restart("n1")
+    lab.wait_for_view(*NAMES)
+    assert lab.ask("n1", "GET", "/probes") == []
 
 
 def test_a_restart_also_starts_who_is_down(lab: Lab) -> None:

@@ -91,8 +91,12 @@ def test_members_of_a_run_take_the_place_of_the_pods_own_and_go_again(
     backend.stop("n0")
     backend.wait(10.0, lambda: not backend.is_alive("n0"))
     wait_for_view(backend, "n1", "n2")
+    backend.set_test_protocols(
+        "n1", {"DROP": {"match": {"kind": "GET_MBRS_RSP", "from": "nobody"}}}
+    )
     backend.restart("n1")
     wait_for_view(backend, "n1", "n2")
+    assert [one["name"] for one in backend.ask("n1", "GET", "/probes")] == ["DROP"]
 
     backend.freeze()
     with pytest.raises(MemberError, match="paused"):

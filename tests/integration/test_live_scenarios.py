@@ -177,6 +177,27 @@ limits: {run: 10s, settle: 4s}
     assert outcome.run.notes == ("done inside the members: f1",)
 
 
+def test_a_rule_over_connections_meets_the_first_frames_of_a_joiner(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    """The answers with which it is let in; it joins when the rule is over."""
+    text = """
+name: mute-joiner
+guarantees: [G1, G2, V1, V2]
+cluster: {members: 3, stack: tcp, timing: fast, late: [n2]}
+workload:
+  - {do: multicast, from: n0, count: 160, rate: 20/s, size: 16B}
+timeline:
+  - {at: 100ms, do: rule, does: drop, match: {kind: GET_MBRS_RSP, to: n2}, for: 2s}
+  - {at: 200ms, do: join, member: n2}
+limits: {run: 30s, settle: 6s}
+"""
+    outcome = run_on(NetnsBackend(features), parse_scenario(text), 1, out=tmp_path)
+
+    assert outcome.verdict is Verdict.HOLDS
+    assert outcome.run.bites["f1"] > 0
+
+
 # -- The command ---------------------------------------------------------------------------------
 
 

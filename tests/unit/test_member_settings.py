@@ -58,6 +58,28 @@ def test_without_a_word_it_is_a_member_on_udp() -> None:
     assert set(origins(told()).values()) == {"default", "stack udp", "timing fast"}
 
 
+def test_test_protocols_are_read_as_they_are_put_in_later() -> None:
+    found = told(file="test_protocols: {DROP: {match: {kind: DATA}, above: UDP}}\n")
+    assert found.settings.test_protocols == {"DROP": {"match": {"kind": "DATA"}, "above": "UDP"}}
+    assert told(file=found.as_yaml()).settings.test_protocols == found.settings.test_protocols
+    assert told().settings.test_protocols == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("test_protocols: 5", "test_protocols is 5: write a mapping"),
+        ("test_protocols: {DROP: 5}", "test_protocols.DROP is 5: write a mapping"),
+        ("test_protocols: {FLIP: {}}", "unknown test protocol FLIP"),
+        ("test_protocols: {DISCARD: {upp: 0.1}}", "DISCARD: unknown setting upp"),
+    ],
+)
+def test_a_test_protocol_that_cannot_be_is_refused_with_its_place(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as error:
+        told(file=f"{given}\n")
+    assert error.value.place is not None
+
+
 def test_the_later_source_wins() -> None:
     everywhere: dict[str, Any] = {"file": "name: a\n", "NAME": "b"}
     assert told({"--name": "c"}, **everywhere).settings.name == "c"

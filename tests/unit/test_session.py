@@ -477,7 +477,66 @@ def test_a_rule_inside_members_follows_them_through_pauses_and_restarts(tmp_path
 
     put = as_test_protocol(scenario.timeline[1].action)  # type: ignore[arg-type]
     told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
-    assert told == [("n2", put), ("n1", put), ("n1", {"DROP": None})]
+    assert told == [
+        ("n2", put),
+        ("n1", put),
+        ("n1", {"DROP": None}),
+        # It was started anew with the rule.
+        ("n2", {"DROP": None}),
+    ]
+    assert run.complete
+
+
+TO_A_JOINER = """
+  - {at: 100ms, do: rule, does: drop, match: {kind: GET_MBRS_RSP, to: n2}, for: 1500ms, name: mute}
+  - {at: 200ms, do: join, member: n2}
+"""
+
+
+def test_a_rule_inside_members_acts_on_the_first_frame_of_one_that_joins(tmp_path: Path) -> None:
+    """Not only when it is ready: here that would be too late. When the rule ends, it joins."""
+    scenario = scenario_of(
+        PAIR.replace("  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}", TO_A_JOINER),
+        cluster="{members: 3, stack: tcp, timing: fast, late: [n2]}",
+    )
+    backend = Noting(lacks=NO_FRAMES)
+
+    run = play_it(scenario, tmp_path, backend)
+
+    told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
+    assert told == [("n2", {"DROP": None})]
+    assert run.bites["mute"] > 0
+    assert run.complete
+
+
+def test_a_rule_that_ends_before_a_member_can_be_asked_is_taken_out_as_soon_as_it_can(
+    tmp_path: Path,
+) -> None:
+    class Slow(Noting):
+        """A process takes half a second until it answers."""
+
+        def start(self, name: str) -> None:
+            super().start(name)
+            self.answers_at = self.now() + 0.5
+
+        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
+            if name == "n2" and self.now() < self.answers_at:
+                raise MemberError("n2 does not answer yet")
+            return super().ask(name, method, target, body)
+
+    scenario = scenario_of(
+        PAIR.replace(
+            "  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}",
+            TO_A_JOINER.replace("1500ms", "300ms"),
+        ),
+        cluster="{members: 3, stack: tcp, timing: fast, late: [n2]}",
+    )
+    backend = Slow(lacks=NO_FRAMES)
+
+    run = play_it(scenario, tmp_path, backend)
+
+    told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
+    assert told == [("n2", {"DROP": None})]
     assert run.complete
 
 

@@ -75,6 +75,8 @@ class KubernetesBackend:
         self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
+        self._test_protocols: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        """By member, the test protocols with which it is started."""
         self._server = server
         ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
         self._way = DirectWay(ca_file) if ca_file else None
@@ -190,7 +192,17 @@ class KubernetesBackend:
         self.exits()
         plan = next(one for one in self._plan.members if one.name == name)
         hosts = [one.pod.addresses[0] for one in self._pods]
-        pod.start(member_config(plan, pod.pod.addresses[0], hosts))
+        config = member_config(plan, pod.pod.addresses[0], hosts)
+        if name in self._test_protocols:
+            config["test_protocols"] = self._test_protocols[name]
+        pod.start(config)
+
+    def set_test_protocols(
+        self, name: str, test_protocols: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Have a member begin with these test protocols when it is started next."""
+        self._pod(name)
+        self._test_protocols[name] = test_protocols
 
     def stop(self, name: str) -> None:
         """Have a member leave, even a paused one."""

@@ -191,6 +191,12 @@ class NetnsBackend:
         """Start a member in its namespace."""
         self.opened.members.start(name)
 
+    def set_test_protocols(
+        self, name: str, test_protocols: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Have a member begin with these test protocols when it is started next."""
+        self.opened.members.set_test_protocols(name, test_protocols)
+
     def stop(self, name: str) -> None:
         """Have a member leave: a paused one does when it is resumed."""
         self.opened.members.running(name).ask_to_end()

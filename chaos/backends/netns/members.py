@@ -68,10 +68,20 @@ class Members:
 
     def prepare(self) -> None:
         """Make a folder for each member, with its configuration."""
-        for name, config in self._configs.items():
-            folder = self._folder / name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / CONFIG).write_text(json.dumps(config))
+        for name in self._configs:
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
+            self._write_config(name)
+
+    def _write_config(self, name: str) -> None:
+        (self._folder / name / CONFIG).write_text(json.dumps(self._configs[name]))
+
+    def set_test_protocols(
+        self, name: str, test_protocols: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Have a member begin with these test protocols when it is started next."""
+        self._process(name)
+        self._configs[name] = {**self._configs[name], "test_protocols": test_protocols}
+        self._write_config(name)
 
     def change_keys(self, step: str) -> None:
         """Change the file that all members read."""

@@ -62,6 +62,8 @@ class SimBackend:
         )
         self._opened: World | None = None
         self._plan = ClusterPlan(run="", members=(), folder=Path())
+        self._test_protocols: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        """By member, the test protocols with which it is started."""
         self._is_applied = False
         self._lease = Lease(lambda: self._world.engine, self._lapse)
 
@@ -111,6 +113,15 @@ class SimBackend:
         if self.is_alive(name):
             raise BackendError(f"{name} runs already; restart it, or stop it before")
         self._world.start(name)
+        for test_protocol, values in self._test_protocols.get(name, {}).items():
+            self._living(name).host.stack.set_test_protocol(test_protocol, values, self.now())
+
+    def set_test_protocols(
+        self, name: str, test_protocols: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Have a member begin with these test protocols when it is started next."""
+        _check_known(self._plan, name)
+        self._test_protocols[name] = test_protocols
 
     def stop(self, name: str) -> None:
         """Have a member leave; a paused one does when it is resumed."""
