@@ -210,7 +210,11 @@ class _Reading:
             count = self._pieces.arrived(member.short, event)
             if not count:
                 return
-        reached = self.facts.reached.setdefault((source, self._names[member.short]), [])
+        pair = source, self._names[member.short]
+        reached = self.facts.reached.setdefault(pair, [])
+        if event.peer in self._gone and pair in self.facts.sent_by_pair:
+            # What its sender left under way was expected no more, and came all the same.
+            self.facts.sent_by_pair[pair] += count
         before = reached[-1][1] if reached else 0
         reached.append((now, before + count))
 

@@ -48,7 +48,7 @@ class Reception(Parts):
     def __init__(self) -> None:
         super().__init__()
         self.taker, self.bare, self.probes = Taker(), Taker(), Probes()
-        stands: Any = (self.taker, self.bare, None, self.probes)
+        stands: Any = (self.taker, self.bare, None, self.probes, lambda: None)
         self.receiver = Receiver(self.port, *stands)
 
 
