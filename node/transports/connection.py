@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
+from stormcast.node.transports.exchange import Exchange
 from stormcast.node.transports.handshake import (
     LENGTH,
     Hello,
@@ -60,12 +61,17 @@ class Table(Protocol):
     gather: int
     is_closing: bool
     counters: Counter[str]
+    hellos: tuple[int, ...]
+    """The roles of the hellos of a connection."""
 
     def greeting(self, connection: Connection) -> bytes:
-        """Return the hello of this end, packed."""
+        """Return the next hello of this end, packed."""
 
     def read_hello_untrusted(self, body: bytes) -> Hello:
         """Return the hello of the other end; BadFrame if it is no member of this cluster."""
+
+    def on_claim(self, connection: Connection, claimed: Address) -> None:
+        """Note who the other end says it is, which it has to prove yet."""
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
         """Take in a connection whose other end has sent its hello; return whether it may stay."""
@@ -92,8 +98,8 @@ class Connection:
 
     __slots__ = (
         "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_socket", "_table", "_timer",
-        "is_initiated", "is_stranger", "last_used", "out", "peer", "peer_serial", "remote",
-        "serial", "state",
+        "exchange", "is_initiated", "is_stranger", "last_used", "out", "peer", "peer_serial",
+        "remote", "serial", "state",
     )  # fmt: skip  # one to a line, they would be half a page
 
     def __init__(
@@ -103,7 +109,9 @@ class Connection:
         self.is_initiated = is_initiated
         """Whether this end dialled."""
         self.remote = remote
+        self.exchange = Exchange(table.hellos)
         self.peer: Address | None = None
+        """Whose connection it is; None until that is proven, as far as it ever is."""
         self.serial = 0
         """The number that this end gave to the connection; see `Hello`."""
         self.peer_serial = 0
@@ -143,11 +151,14 @@ class Connection:
         self.say_hello()
 
     def say_hello(self) -> None:
-        """Send the hello of the end that dialled, and nothing else: until the other end has said
-        hello, too, it may be anybody who was named as a member."""
-        hello = self._table.greeting(self)
+        """Send a hello, and nothing else: until the other end has said what it has to, it may be
+        anybody who was named as a member."""
+        self.say(self._table.greeting(self))
+
+    def say(self, words: bytes) -> None:
+        """Send what is no frame, at once."""
         try:
-            is_sent = self._socket.send(hello) == len(hello)
+            is_sent = self._socket.send(words) == len(words)
         except OSError:
             is_sent = False
         if not is_sent:
@@ -156,12 +167,16 @@ class Connection:
 
     def accept(self, timeout: float) -> None:
         """Wait for the hello of the other end, for `timeout` seconds."""
-        loop = self._table.owner.loop
-        self._timer = loop.call_later(timeout, self.drop, "hello-timeout")
-        loop.add_reader(self._fileno, self._on_readable)
+        self._table.owner.loop.add_reader(self._fileno, self._on_readable)
+        self.wait_for_hello(timeout)
+
+    def wait_for_hello(self, timeout: float) -> None:
+        """Drop the connection if the next hello has not come within `timeout` seconds."""
+        self._cancel_timer()
+        self._timer = self._table.owner.loop.call_later(timeout, self.drop, "hello-timeout")
 
     def greet(self) -> None:
-        """Queue the hello of the end that accepted, before the frames that wait for it."""
+        """Queue the last hello of this end, before the frames that wait for it."""
         self.out.put_first(self._table.greeting(self))
 
     # -- Sending -------------------------------------------------------------------------------
@@ -237,11 +252,15 @@ class Connection:
             if body is None:
                 return True
             hello = table.read_hello_untrusted(body)
+            is_proven = self.exchange.take_untrusted(hello)
         except BadFrame as bad:
             table.on_bad_hello(self, bad.reason)
             self.drop("bad-hello")
             return False
         buffer.start += LENGTH.size + len(body)
+        if not is_proven:
+            table.on_claim(self, hello.address)
+            return self.state is State.GREETING and self._take_hello()
         self.peer, self.peer_serial = hello.address, hello.serial
         self._cancel_timer()
         self.state = State.OPEN

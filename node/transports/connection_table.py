@@ -2,7 +2,8 @@
 
 Two members that dial each other at once have two connections, and both keep the one that the member
 with the greater identity dialled; the other is retired, not cut, so nothing on it is lost. A peer
-that dials while this end still holds a connection has lost that one: it is replaced.
+that dials while this end still holds a connection has lost that one: it is replaced. With keys the
+peer has proved by then that it is the peer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from stormcast.node.transports.bundles import IOV_MAX
 from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.dialler import Dialler
-from stormcast.node.transports.handshake import Hello, pack_hello, unpack_hello_untrusted
+from stormcast.node.transports.exchange import CLEAR, SEALED
+from stormcast.node.transports.handshake import (
+    Hello,
+    pack_hello,
+    pack_notice,
+    unpack_hello_untrusted,
+)
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED, Places
@@ -78,6 +85,7 @@ class ConnectionTable:
         self._interface = interface
         self._cluster = 0
         self._seals: Seals | None = None
+        self.hellos: tuple[int, ...] = CLEAR
         self._room = room
         self._serial = 0
         self.missed: set[int] = set()
@@ -92,6 +100,7 @@ class ConnectionTable:
         self.places = Places(self._interface, own, self.open.keys())
         self._cluster = cluster
         self._seals = seals
+        self.hellos = CLEAR if seals is None else SEALED
         if self._config.conn_expire_time:
             self._reap()
 
@@ -118,7 +127,7 @@ class ConnectionTable:
         connection.accept(self._config.peer_addr_read_timeout)
 
     def greeting(self, connection: Connection) -> bytes:
-        hello = Hello(self._cluster, connection.serial, self.places.own)
+        hello = connection.exchange.say(self._cluster, connection.serial, self.places.own)
         return pack_hello(hello, self._seals)
 
     def read_hello_untrusted(self, body: bytes) -> Hello:
@@ -129,9 +138,22 @@ class ConnectionTable:
         if reason == "hello-cluster":
             self._tell_foreign(connection)
         elif reason in UNKEYED and not connection.is_initiated:
-            # The end that dialled learns by this hello that its key is missing or another.
+            # The end that dialled learns that its key is missing or another.
+            if self._seals is not None:
+                connection.say(pack_notice(self._cluster, self._seals))
+                return
             self._number(connection)
             connection.say_hello()
+
+    def on_claim(self, connection: Connection, claimed: Address) -> None:
+        if claimed == self.places.own:
+            connection.drop("self")
+            return
+        self._number(connection)
+        # Longer than for its first words: the other end takes the connection for a good one when it
+        # has the answer, and sends frames behind a proof that may have to be sent again.
+        connection.wait_for_hello(self._config.user_timeout)
+        connection.say_hello()
 
     def _tell_foreign(self, connection: Connection) -> None:
         host = connection.remote[0]
@@ -143,24 +165,33 @@ class ConnectionTable:
             )
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
+        peer = hello.address
+        if self._is_elsewhere(connection, peer):
+            self.counters["refused_hello-elsewhere"] += 1
+            connection.peer = None
+            connection.drop("bad-hello")
+            return False
         self.strangers.discard(connection)
         self.dialler.on_established(connection)
-        peer = hello.address
         if peer == self.places.own:
             if connection.is_initiated:  # Else anybody may have said so, from any address.
                 self.dialler.own.add(connection.remote)
             connection.drop("self")
             return False
+        if self._seals is not None and connection.is_initiated and peer.short in self.open:
+            self._give_up(connection, self.open[peer.short])
+            return False
         if peer.short not in self.open and not self._make_room(connection, peer):
             self.counters["refused_too_many"] += 1
             connection.drop("too-many")
             return False
-        if not connection.is_initiated:
-            # The end that dialled says hello first; now that the peer is known, answer.
-            self._number(connection)
-            connection.greet()
-        else:
+        if connection.is_initiated:
             self.dialler.note_answer(connection.remote, peer.short)
+        elif self._seals is None:
+            self._number(connection)
+        if not connection.exchange.is_over:
+            # Without keys the end that accepted answers now, with keys the one that dialled proves.
+            connection.greet()
         self.counters["opened"] += 1
         self._set_stranger(connection, set(self.owner.destinations()))
         self.places.locate(peer)
@@ -175,6 +206,23 @@ class ConnectionTable:
             self.missed.discard(peer.short)
             self.owner.on_connection_lost(peer.short)
         return True
+
+    def _is_elsewhere(self, connection: Connection, peer: Address) -> bool:
+        """Whether somebody at the place of a member hands on what another one says, who is not
+        there. A member that was started anew on the port of a dead one says that it is there."""
+        if self._seals is None or not connection.is_initiated:
+            return False
+        at = connection.remote
+        there = {short for short, place in self.places.at.items() if place == at}
+        return bool(there) and peer.short not in there and self.places.resolve(peer.where) != at
+
+    def _give_up(self, connection: Connection, standing: Connection) -> None:
+        """End a connection that this end made to a peer with whom one stands by now, before it
+        counts at the other end: by that a peer tells that it has lost the one that stood."""
+        self.counters["crossed"] += 1
+        standing.out.take_over(connection.out)
+        connection.drop("given-up")
+        standing.flush()
 
     def is_somebody_else_at(self, at: SocketAddress, peer: int) -> bool:
         """Whether another one than `peer`, to whom a connection stands, is at its place: a member

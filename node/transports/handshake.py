@@ -1,4 +1,7 @@
-"""The hello that each end of a connection sends first: its address, its cluster, and a number."""
+"""The hello that each end of a connection sends first: its address, its cluster, and a number.
+
+A sealed one also says its role, and repeats what the other end has drawn (`exchange.py`).
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,21 @@ MAX_HELLO: Final = 1024
 _FRONT: Final = struct.Struct(">4sHIQ")
 """cookie, version, cluster, serial."""
 
+NONCE_SIZE: Final = 16
+_PART: Final = struct.Struct(f">B{NONCE_SIZE}s{NONCE_SIZE}s")
+"""role, nonce, echo: of a sealed hello, before the address."""
+
+PLAIN: Final = 0
+"""Role of a hello that is not sealed: it has none."""
+DIAL: Final = 1
+ACCEPT: Final = 2
+PROVE: Final = 3
+WATCH: Final = 4
+WATCHED: Final = 5
+KEYS: Final = 6
+"""Roles of sealed hellos; docs/wire-format.md. KEYS is no hello: it says that there is a key, and
+nobody takes it for more."""
+
 
 class Hello(NamedTuple):
     """The first message of one end of a connection."""
@@ -30,15 +48,29 @@ class Hello(NamedTuple):
     serial: int
     """Numbers the connections of this end, so that the later of two is known."""
     address: Address
+    role: int = PLAIN
+    nonce: bytes = b""
+    """What this end has drawn for this connection."""
+    echo: bytes = b""
+    """What the other end has drawn for it; zeros if that is not known yet."""
 
 
 def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:
     """Return a hello as bytes, with its length in front."""
     cookie = COOKIE if seals is None else SEALED_COOKIE
     body = _FRONT.pack(cookie, VERSION, hello.cluster, hello.serial)
+    if seals is not None:
+        body += _PART.pack(hello.role, hello.nonce, hello.echo)
     body += Writer().address(hello.address).bytes()
     if seals is not None:
         body = seals.seal_text(body)
+    return LENGTH.pack(len(body)) + body
+
+
+def pack_notice(cluster: int, seals: Seals) -> bytes:
+    """Return what is said to one who has not the key: that there is one, and nothing else."""
+    body = _FRONT.pack(SEALED_COOKIE, VERSION, cluster, 0) + bytes((KEYS,))
+    body = seals.seal_text(body)
     return LENGTH.pack(len(body)) + body
 
 
@@ -68,9 +100,20 @@ def unpack_hello_untrusted(body: bytes, cluster: int, seals: Seals | None = None
         body = seals.open_text_untrusted(body)
     elif seals is not None:
         raise BadFrame("not-sealed")
-    reader = Reader(body[_FRONT.size :])
+    part = _part_untrusted(body) if seals is not None else (PLAIN, b"", b"")
+    reader = Reader(body[_FRONT.size + (_PART.size if seals is not None else 0) :])
     address = reader.address_untrusted()
     reader.end_untrusted()
     if theirs != cluster:
         raise BadFrame("hello-cluster")
-    return Hello(theirs, serial, address)
+    return Hello(theirs, serial, address, *part)
+
+
+def _part_untrusted(body: bytes) -> tuple[int, bytes, bytes]:
+    """Return role, nonce and echo of a hello that was sealed."""
+    if body[_FRONT.size : _FRONT.size + 1] == bytes((KEYS,)):
+        raise BadFrame("hello-role")
+    if len(body) < _FRONT.size + _PART.size:
+        raise BadFrame("hello-short")
+    role, nonce, echo = _PART.unpack_from(body, _FRONT.size)
+    return role, nonce, echo

@@ -1,7 +1,8 @@
 """FD_SOCK2's connections: to members that this one watches, and from members that watch this one.
 
-The watched end sends its hello on them, and nothing else is sent. When a process is gone, its
-operating system closes them; the protocol decides what that means.
+The watched end sends its hello on them, with keys as the answer to one of the watcher, and nothing
+else is sent. When a process is gone, its operating system closes them; the protocol decides what
+that means.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from stormcast.node.core.model import Address
 from stormcast.node.protocols.fd_sock2 import FdSock2Config
 from stormcast.node.settings.transports import PORTS
 from stormcast.node.transports.binding import BindError, reason
+from stormcast.node.transports.exchange import WATCHING, Exchange
 from stormcast.node.transports.handshake import (
     LENGTH,
     MAX_HELLO,
@@ -27,7 +29,7 @@ from stormcast.node.transports.handshake import (
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.listener import BACKLOG
 from stormcast.node.transports.places import parse_where
-from stormcast.node.transports.watchers import Watcher, Watchers
+from stormcast.node.transports.watchers import SealedWatcher, Watcher, Watchers
 
 if TYPE_CHECKING:
     from stormcast.node.keys.seals import Seals
@@ -58,7 +60,7 @@ class Monitors:
         self._server: asyncio.Server | None = None
         self._watchers = Watchers(most_watchers)
         self._watched: dict[int, asyncio.Task[None]] = {}
-        self._hello = Hello(cluster, 0, address)
+        self._address = address
         self._seals = seals
         self.port = 0
 
@@ -94,7 +96,20 @@ class Monitors:
         )
 
     def _welcome(self) -> Watcher:
-        return Watcher(pack_hello(self._hello, self._seals), self._watchers)
+        if self._seals is not None:
+            return SealedWatcher(
+                self._answer_untrusted, self._watchers, self._config.connect_timeout
+            )
+        return Watcher(pack_hello(Hello(self._cluster, 0, self._address)), self._watchers)
+
+    def _answer_untrusted(self, body: bytes) -> bytes:
+        exchange = Exchange(WATCHING)
+        exchange.take_untrusted(self._read_untrusted(body))
+        return self._say(exchange)
+
+    def _say(self, exchange: Exchange) -> bytes:
+        """Return the next hello of this member on a connection with keys."""
+        return pack_hello(exchange.say(self._cluster, 0, self._address), self._seals)
 
     def on_view(self, members: Iterable[Address]) -> None:
         """Take in the members of a view: their connections are kept before those of strangers."""
@@ -105,6 +120,7 @@ class Monitors:
         watchers = self._watchers
         return {
             "watchers_evicted": watchers.evicted,
+            "watchers_refused": watchers.refused,
             "watchers_unasked_bytes": watchers.unasked_bytes,
         }
 
@@ -149,7 +165,7 @@ class Monitors:
         is_peer = False
         try:
             async with asyncio.timeout(self._config.connect_timeout):
-                is_peer = await self._is(peer, reader)
+                is_peer = await self._is(peer, reader, writer)
             if is_peer:
                 self._on_link(peer.short, True)
                 while await reader.read(MAX_HELLO):
@@ -161,14 +177,23 @@ class Monitors:
             writer.close()
         return is_peer
 
-    async def _is(self, peer: Address, reader: asyncio.StreamReader) -> bool:
+    async def _is(
+        self, peer: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Whether the other end is the peer, in this very incarnation."""
+        exchange = None
+        if self._seals is not None:
+            exchange = Exchange(WATCHING)
+            writer.write(self._say(exchange))
         try:
             (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             if length > MAX_HELLO:
                 return False
             body = await reader.readexactly(length)
-            return self._read_untrusted(body).address == peer
+            hello = self._read_untrusted(body)
+            if exchange is not None:
+                exchange.take_untrusted(hello)
+            return hello.address == peer
         except (asyncio.IncompleteReadError, BadFrame):
             return False
 

@@ -38,6 +38,15 @@ class OutQueue:
         self.parts.rotate(1)
         self.frames.rotate(1)
 
+    def take_over(self, other: OutQueue) -> None:
+        """Append all that waits in another queue, of which nothing has left yet."""
+        self.parts += other.parts
+        self.frames += other.frames
+        self.size += other.size
+        other.parts.clear()
+        other.frames.clear()
+        other.size = 0
+
     def take(self, sent: int) -> None:
         """Remove `sent` bytes from the front: they have left."""
         self.size -= sent

@@ -1,8 +1,9 @@
 """The connections of members that watch this one (FD_SOCK2), within a bound.
 
-A watcher says nothing, so it is known by its address alone. From an address at which members of the
-view are, as many connections stay as members are there, the oldest ones: to end one of them would
-look as if this member had died. All others are strangers', whose oldest makes room for a new one.
+A watcher says nothing, or with keys a hello, so its place is kept by its address alone. From an
+address at which members of the view are, as many connections stay as members are there, the oldest
+ones: to end one of them would look as if this member had died. All others are strangers', whose
+oldest makes room for a new one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from stormcast.node.admission import Bounds, address_key, in_the_way
+from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
+from stormcast.node.transports.handshake import LENGTH, whole_hello_untrusted
 from stormcast.node.transports.places import parse_where
 
 STRANGERS_PART: Final = 2
@@ -26,6 +29,8 @@ class Watchers:
 
     def __init__(self, most: int) -> None:
         self.evicted = 0
+        self.refused = 0
+        """Connections that ended because their hello was not that of a watcher with the key."""
         self.unasked_bytes = 0
         """Bytes that watchers have sent: all of them are thrown away."""
         self._is_closed = False
@@ -88,8 +93,8 @@ class Watchers:
 
 
 class Watcher(asyncio.Protocol):
-    """A connection from a member that watches this one: sends the hello of this member, and stands
-    until either end closes."""
+    """A connection from a member that watches this one: is told the hello of this member, and
+    stands until either end closes."""
 
     def __init__(self, hello: bytes, watchers: Watchers) -> None:
         self._hello = hello
@@ -105,7 +110,10 @@ class Watcher(asyncio.Protocol):
         if not self._watchers.admit(transport):
             transport.abort()
             return
-        transport.write(self._hello)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._transport.write(self._hello)
 
     def data_received(self, data: bytes) -> None:
         """Throw away what a watcher sends, and count it: it has nothing to say."""
@@ -113,3 +121,55 @@ class Watcher(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watchers.discard(self._transport)
+
+
+class SealedWatcher(Watcher):
+    """The same with keys: the watcher says a sealed hello first, and the answer repeats what it has
+    drawn. So nobody without the key gets an answer, and no answer is good for two."""
+
+    def __init__(
+        self, answer: Callable[[bytes], bytes], watchers: Watchers, patience: float
+    ) -> None:
+        super().__init__(b"", watchers)
+        self._answer = answer
+        """Returns the answer to a hello; BadFrame for one that was not sealed by a watcher."""
+        self._patience = patience
+        self._said: bytes | None = b""
+        """What came of the hello so far; None once it was whole."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._patience, self._refuse)
+
+    def data_received(self, data: bytes) -> None:
+        if self._said is None:
+            super().data_received(data)
+            return
+        self._said += data
+        try:
+            body = whole_hello_untrusted(memoryview(self._said))
+            if body is None:
+                return
+            answer = self._answer(body)
+        except BadFrame:
+            self._refuse()
+            return
+        more = self._said[LENGTH.size + len(body) :]
+        self._said = None
+        self._cancel_timer()
+        self._transport.write(answer)
+        super().data_received(more)
+
+    def _refuse(self) -> None:
+        self._watchers.refused += 1
+        self._transport.abort()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        super().connection_lost(exc)

@@ -17,6 +17,8 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.core.wire import GROUP
 from stormcast.node.descriptors import share
+from stormcast.node.keys.cluster_keys import ClusterKey
+from stormcast.node.keys.seals import Seals
 from stormcast.node.protocols.port import Frame
 from stormcast.node.settings.transports import TcpConfig, TransportConfig, UdpConfig
 from stormcast.node.transports.base import Transport
@@ -64,7 +66,11 @@ class Station(Generic[T]):
 
     transport: T
 
-    def __init__(self, name: str, identity: int = 0, cluster: int = CLUSTER) -> None:
+    def __init__(
+        self, name: str, identity: int = 0, cluster: int = CLUSTER, key: ClusterKey | None = None
+    ) -> None:
+        self.key = key
+        """Seals hellos, and no frame."""
         self.loop = asyncio.get_running_loop()
         self.name = name
         self.cluster = cluster
@@ -94,8 +100,11 @@ class Station(Generic[T]):
         self.transport = transport
         self.address = Address(self.identity, self.name, transport.where)
         if start:
-            transport.start(self.address, self.cluster)
+            transport.start(self.address, self.cluster, self.seals())
         return self
+
+    def seals(self) -> Seals | None:
+        return Seals([self.key], self.cluster, self.short) if self.key is not None else None
 
     @property
     def short(self) -> int:
@@ -187,10 +196,10 @@ class Station(Generic[T]):
 
 @asynccontextmanager
 async def stations(
-    config: TransportConfig, *names: str, **identities: int
+    config: TransportConfig, *names: str, key: ClusterKey | None = None, **identities: int
 ) -> AsyncIterator[list[Station[Any]]]:
     """Some that are bound and run; closed at the end."""
-    opened = [Station[Any](name, identities.get(name, 0)).open(config) for name in names]
+    opened = [Station[Any](name, identities.get(name, 0), key=key).open(config) for name in names]
     try:
         yield opened
     finally:

@@ -13,14 +13,17 @@ from random import SystemRandom
 import pytest
 
 from stormcast.node.core.model import Address
+from stormcast.node.keys.cluster_keys import ClusterKey
+from stormcast.node.keys.seals import Seals
 from stormcast.node.protocols.fd_sock2 import FdSock2Config
 from stormcast.node.transports.binding import BindError
-from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
+from stormcast.node.transports.handshake import LENGTH, WATCH, WATCHED, Hello, pack_hello
 from stormcast.node.transports.interfaces import choose
 from stormcast.node.transports.monitors import Monitors
 from tests.helpers.station import CLUSTER, on_a_loop, until
 
 QUICK = FdSock2Config(connect_timeout=0.3)
+KEY = ClusterKey(bytes(range(32)))
 
 
 def free_block(host: str, config: FdSock2Config) -> socket.socket:
@@ -54,6 +57,7 @@ class Member:
         cluster: int = CLUSTER,
         host: str = "127.0.0.1",
         most: int = 100,
+        key: ClusterKey | None = None,
     ) -> None:
         self.links: list[tuple[int, bool]] = []
         self.config = config
@@ -61,8 +65,15 @@ class Member:
         self.held = free_block(host, config)
         self.port: int = self.held.getsockname()[1]
         self.address = Address(identity, name, f"{host}[{self.port}]")
+        self.seals = Seals([key], cluster, self.address.short) if key is not None else None
         self.monitors = Monitors(
-            config, self.address, cluster, choose(host), lambda *link: self.links.append(link), most
+            config,
+            self.address,
+            cluster,
+            choose(host),
+            lambda *link: self.links.append(link),
+            most,
+            self.seals,
         )
 
     async def open(self) -> Member:
@@ -79,8 +90,12 @@ class Member:
 
 
 @asynccontextmanager
-async def members(*names: str, config: FdSock2Config = QUICK) -> AsyncIterator[list[Member]]:
-    made = [await Member(name, number, config).open() for number, name in enumerate(names, 1)]
+async def members(
+    *names: str, config: FdSock2Config = QUICK, key: ClusterKey | None = None
+) -> AsyncIterator[list[Member]]:
+    made = [
+        await Member(name, number, config, key=key).open() for number, name in enumerate(names, 1)
+    ]
     try:
         yield made
     finally:
@@ -293,6 +308,78 @@ async def test_what_a_watcher_says_is_thrown_away_and_counted() -> None:
         await until(lambda: b.monitors.stats()["watchers_unasked_bytes"] == 3000)
         assert b.monitors.stats()["watchers_evicted"] == 0
         assert a.links == [(b.address.short, True)]
+        end([writer])
+
+
+# -- With a key ------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_members_with_a_key_watch_each_other() -> None:
+    async with members("a", "b", key=KEY) as (a, b):
+        a.watch(b.address)
+        b.watch(a.address)
+        await until(lambda: a.links == [(2, True)] and b.links == [(1, True)])
+        # Nobody waits for more of who has said hello.
+        await asyncio.sleep(2 * QUICK.connect_timeout)
+        await b.close()
+        await until(lambda: a.links == [(2, True), (2, False)])
+        assert a.monitors.stats()["watchers_refused"] == 0
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"clear", b"another key"])
+@on_a_loop
+async def test_who_has_not_the_key_is_told_nothing_and_keeps_no_place(said: bytes) -> None:
+    address = Address(1, "a", "127.0.0.1[1]")
+    if said == b"clear":
+        said = pack_hello(Hello(CLUSTER, 0, address))
+    elif said == b"another key":
+        said = pack_hello(
+            Hello(CLUSTER, 0, address, WATCH), Seals([ClusterKey(bytes(32))], CLUSTER, 1)
+        )
+    async with members("b", key=KEY) as (b,):
+        reader, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
+        writer.write(said)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await until(lambda: not b.monitors._watchers)
+        assert b.monitors.stats()["watchers_refused"] == 1
+
+
+@on_a_loop
+async def test_the_recorded_answer_of_a_member_does_not_stand_for_it() -> None:
+    b = Member("b", 2, FdSock2Config(connect_timeout=0.3, port_range=0), key=KEY)
+    taken: list[asyncio.StreamWriter] = []
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        recorded = Hello(CLUSTER, 0, b.address, WATCHED, bytes(16), bytes(16))
+        writer.write(pack_hello(recorded, b.seals))
+        taken.append(writer)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", b.port + b.config.offset)
+    async with members("a", config=b.config, key=KEY) as (a,):
+        a.watch(b.address)
+        await until(lambda: a.links == [(2, False)])
+    server.close()
+    for writer in taken:
+        writer.close()
+    await b.close()
+
+
+@on_a_loop
+async def test_what_comes_after_the_hello_of_a_watcher_is_thrown_away_and_counted() -> None:
+    """In whatever pieces the hello comes."""
+    async with members("b", key=KEY) as (b,):
+        seals = Seals([KEY], CLUSTER, 1)
+        hello = Hello(CLUSTER, 0, Address(1, "a"), WATCH, bytes(16))
+        words = pack_hello(hello, seals) + b"more"
+        _, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
+        for at in range(0, len(words), 50):
+            writer.write(words[at : at + 50])
+            await asyncio.sleep(0.005)
+        writer.write(b"and more")
+        await until(lambda: b.monitors.stats()["watchers_unasked_bytes"] == 12)
         end([writer])
 
 

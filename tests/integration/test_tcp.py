@@ -20,6 +20,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.model import Address
+from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
 from stormcast.node.transports import connection
@@ -33,6 +34,7 @@ from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, un
 
 KINDS = [TcpConfig, Nio2Config]
 MIB = 1 << 20
+KEY = ClusterKey(bytes(range(32)))
 both = pytest.mark.parametrize("kind", KINDS, ids=["tcp", "tcp_nio2"])
 
 
@@ -153,10 +155,11 @@ async def test_one_connection_serves_both_directions(kind: type[TcpConfig]) -> N
         assert a.transport.counters["opened"] == b.transport.counters["opened"] == 1
 
 
+@pytest.mark.parametrize("key", [None, KEY], ids=["clear", "sealed"])
 @pytest.mark.parametrize("seed", range(40))
 @on_a_loop
 async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose_nothing(
-    seed: int,
+    seed: int, key: ClusterKey | None
 ) -> None:
     """Many frames of both before, while and after the two connections cross; who of them is the
     greater, and whose turn comes when, is drawn."""
@@ -164,7 +167,7 @@ async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose
     kind = dice.choice(KINDS)
     config = tcp(kind, send_buffer=dice.choice([0, 4096]))
     identities = {"a": dice.getrandbits(100) + 1, "b": dice.getrandbits(100) + 1}
-    async with stations(config, "a", "b", **identities) as (a, b):
+    async with stations(config, "a", "b", key=key, **identities) as (a, b):
         meet(a, b)
         size = dice.choice([10, 5000])
         for _ in range(60):

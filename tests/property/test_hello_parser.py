@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
-from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello, unpack_hello_untrusted
+from stormcast.node.keys.cluster_keys import ClusterKey
+from stormcast.node.keys.seals import Seals
+from stormcast.node.transports.handshake import (
+    LENGTH,
+    NONCE_SIZE,
+    PLAIN,
+    SEALED_COOKIE,
+    Hello,
+    pack_hello,
+    unpack_hello_untrusted,
+)
 from stormcast.node.transports.places import parse_where
 
 CLUSTER = 0xC1
@@ -16,6 +26,7 @@ REASONS = {
     "hello-cookie",
     "hello-version",
     "hello-cluster",
+    "hello-role",
     "body-short",
     "body-long",
     "address",
@@ -24,12 +35,21 @@ REASONS = {
 PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
 TEXTS = st.text(PRINTABLE, max_size=60).filter(lambda text: len(text.encode()) < 256)
 ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), TEXTS, TEXTS)
-HELLOS = st.builds(Hello, st.just(CLUSTER), st.integers(0, (1 << 64) - 1), ADDRESSES)
+NOTHING = st.just(b"")
+SERIALS = st.integers(0, (1 << 64) - 1)
+HELLOS = st.builds(Hello, st.just(CLUSTER), SERIALS, ADDRESSES, st.just(PLAIN), NOTHING, NOTHING)
+NONCES = st.binary(min_size=NONCE_SIZE, max_size=NONCE_SIZE)
+SEALED = st.builds(Hello, st.just(CLUSTER), SERIALS, ADDRESSES, st.integers(1, 5), NONCES, NONCES)
+KEY = ClusterKey(bytes(range(32)))
 
 
-def read(body: bytes) -> Hello | None:
+def seals(short: int) -> Seals:
+    return Seals([KEY], CLUSTER, short)
+
+
+def read(body: bytes, opener: Seals | None = None) -> Hello | None:
     try:
-        return unpack_hello_untrusted(body, CLUSTER)
+        return unpack_hello_untrusted(body, CLUSTER, opener)
     except BadFrame as bad:
         reason = bad.reason
     assert reason in REASONS
@@ -43,6 +63,18 @@ def test_what_was_said_is_what_is_heard(hello: Hello) -> None:
     assert heard is not None
     assert heard.address.name == hello.address.name
     assert heard.address.where == hello.address.where
+
+
+@given(SEALED)
+def test_what_was_sealed_is_what_is_heard(hello: Hello) -> None:
+    assert read(pack_hello(hello, seals(1))[LENGTH.size :], seals(2)) == hello
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_noise_of_who_has_the_key_is_refused_for_a_reason(noise: bytes, begins: bool) -> None:
+    front = pack_hello(Hello(CLUSTER, 1, Address(1, "n")))[LENGTH.size :][:18]
+    text = SEALED_COOKIE + (front[4:] if begins else b"") + noise
+    read(seals(1).seal_text(text), seals(2))
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=40))

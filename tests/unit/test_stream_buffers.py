@@ -50,6 +50,18 @@ def test_a_greeting_leaves_before_what_has_waited() -> None:
     assert drain(queue, Random(1), 2) == b"helloheadbody"
 
 
+def test_what_waits_moves_to_another_queue_whole_and_in_order() -> None:
+    queue, other = OutQueue(), OutQueue()
+    queue.put((b"one", b"two"))
+    queue.take(2)
+    other.put((b"three",))
+    other.put((b"four", b"five"))
+    queue.take_over(other)
+    assert (other.size, list(other.frames), list(other.parts)) == (0, [], [])
+    assert (queue.size, list(queue.frames)) == (17, [4, 5, 8])
+    assert drain(queue, Random(1), 2) == b"etwothreefourfive"
+
+
 def fill(buffer: InBuffer, data: bytes) -> None:
     if buffer.end == buffer.size:
         buffer.make_room()

@@ -33,7 +33,7 @@ from stormcast.node.protocols.discovery import QUESTION_BYTES
 from stormcast.node.protocols.frag import HEADER
 from stormcast.node.protocols.gms import messages
 from stormcast.node.trace.tracer import Tracer
-from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
+from stormcast.node.transports.handshake import ACCEPT, LENGTH, Hello, pack_hello, pack_notice
 
 FOLDER: Final = Path(__file__).parent / "golden"
 CLUSTER: Final = 0x0C0FFEE0
@@ -200,14 +200,16 @@ def detection_frames() -> dict[str, bytes]:
 
 
 def sealed_frames() -> dict[str, bytes]:
-    """A batch, a frame without a body and a hello, by a member that drew and numbered just so."""
+    """A batch, a frame without a body and two texts, by a member that drew and numbered just so."""
     seals = Seals([KEY], CLUSTER, SOURCE, lambda size: bytes(range(100, 100 + size)))
     frames = [(DEST, data(b"hello"), b""), (DEST, group(wire.VIEW_REQ, wire.MERGE3, lo=2), b"")]
     first, second = (head + body for _dest, head, body in seals.seal(frames, CODEC))
+    hello = Hello(CLUSTER, 3, FROM, ACCEPT, bytes(range(16)), bytes(range(16, 32)))
     return {
         "sealed-data": first,
         "sealed-view-request": second,
-        "sealed-hello": pack_hello(Hello(CLUSTER, 3, FROM), seals)[LENGTH.size :],
+        "sealed-hello": pack_hello(hello, seals)[LENGTH.size :],
+        "sealed-notice": pack_notice(CLUSTER, seals)[LENGTH.size :],
     }
 
 

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core.codec import Codec
+from stormcast.node.core.errors import BadFrame
 from stormcast.node.keys.seals import Seals
-from stormcast.node.transports.handshake import unpack_hello_untrusted
+from stormcast.node.transports.handshake import Hello, unpack_hello_untrusted
 from tests.wire.make_golden import CLUSTER, DEST, FROM, KEY, SOURCE, data, group
 from tests.wire.test_golden_bytes import pinned
 
@@ -43,11 +44,26 @@ def test_a_sealed_frame(name: str, number: int, plain: bytes) -> None:
     assert cipher().decrypt(nonce, frame[88:], frame[:88]) == plain[64:]
 
 
-def test_a_sealed_hello() -> None:
-    hello = pinned("sealed-hello")
-    said, seal, tag = hello[:-48], hello[-48:-16], hello[-16:]
-    assert said.startswith(b"SCts")
-    assert seal == MARK + struct.pack(">Q", 3)
+NONCES = bytes(range(16)), bytes(range(16, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "begins"),
+    [
+        ("sealed-hello", 3, struct.pack(">QB", 3, 2) + b"".join(NONCES) + pinned("info")[64:]),
+        ("sealed-notice", 4, struct.pack(">QB", 0, 6)),
+    ],
+)
+def test_a_sealed_text(name: str, number: int, begins: bytes) -> None:
+    text = pinned(name)
+    said, seal, tag = text[:-48], text[-48:-16], text[-16:]
+    front = b"SCts" + struct.pack(">HI", 1, CLUSTER)
+    assert said[: len(front)] == front
+    rest = said[len(front) :]
+    # The address is the one that an INFO begins with.
+    assert rest == begins[: len(rest)]
+    assert name == "sealed-hello" or rest == begins
+    assert seal == MARK + struct.pack(">Q", number)
     nonce = bytes(4) + seal[-8:]
     assert cipher().decrypt(nonce, tag, b"stormcast-text\0" + said + seal) == b""
 
@@ -56,4 +72,7 @@ def test_members_open_them() -> None:
     codec, seals = Codec(CLUSTER, DEST, hash64), Seals([KEY], CLUSTER, DEST)
     for name in ("sealed-data", "sealed-view-request"):
         seals.unpack_untrusted(codec, pinned(name))
-    assert unpack_hello_untrusted(pinned("sealed-hello"), CLUSTER, seals).address == FROM
+    hello = unpack_hello_untrusted(pinned("sealed-hello"), CLUSTER, seals)
+    assert hello == Hello(CLUSTER, 3, FROM, 2, *NONCES)
+    with pytest.raises(BadFrame, match="hello-role"):
+        unpack_hello_untrusted(pinned("sealed-notice"), CLUSTER, seals)
