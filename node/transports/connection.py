@@ -13,6 +13,7 @@ import socket
 from collections import Counter
 from enum import Enum
 from itertools import islice
+from math import inf
 from typing import Final, Protocol
 
 from stormcast.node.core import wire
@@ -40,7 +41,10 @@ CLOSING: Final = 0xFFFFFFFF
 UNFINISHED_SECONDS: Final = 5.0
 """How long a stranger may take to send a frame that it has begun."""
 RETIRE_SECONDS: Final = 2.0
-"""How long a retired connection may make no progress before it is dropped."""
+"""How long a retired connection may make no progress before it is dropped. What comes of a stranger
+is progress when a frame is whole."""
+STRANGERS_RETIRE_SECONDS: Final = 10.0
+"""How long a retired connection of a stranger may take in all."""
 
 
 class State(Enum):
@@ -97,9 +101,9 @@ class Connection:
     """One end of a connection, from dialling or accepting to its close."""
 
     __slots__ = (
-        "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_socket", "_table", "_timer",
-        "exchange", "is_initiated", "is_stranger", "last_used", "out", "peer", "peer_serial",
-        "remote", "serial", "state",
+        "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_retire_by", "_socket", "_table",
+        "_timer", "exchange", "is_initiated", "is_stranger", "last_used", "out", "peer",
+        "peer_serial", "remote", "serial", "state",
     )  # fmt: skip  # one to a line, they would be half a page
 
     def __init__(
@@ -125,6 +129,8 @@ class Connection:
         self._socket = sock
         self._fileno = sock.fileno()
         self._is_writing = False
+        self._retire_by = inf
+        """When a stranger's retired connection ends at the latest."""
         self._is_ended = False
         """Whether the other end has said, or shown, that nothing more comes."""
         self._is_shut = False
@@ -264,6 +270,7 @@ class Connection:
         self.peer, self.peer_serial = hello.address, hello.serial
         self._cancel_timer()
         self.state = State.OPEN
+        self.last_used = table.owner.now()
         if not table.on_established(self, hello):
             return False
         self.flush()
@@ -272,14 +279,16 @@ class Connection:
     def _take_frames(self) -> bool:
         """Hand whole frames to the member; return whether to go on reading."""
         owner, buffer = self._table.owner, self._in
-        self.last_used = now = owner.now()
+        now = owner.now()
+        if not self.is_stranger:
+            self.last_used = now
         view, start, end = buffer.view, buffer.start, buffer.end
         first = start
         most = self._table.max_length
         while end - start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(view, start)
             body = start + LENGTH.size
-            if size == CLOSING:
+            if size == CLOSING and not self._is_ended:
                 self._is_ended = True
                 start = body
                 continue
@@ -296,10 +305,13 @@ class Connection:
                 return False
             if self.state is State.CLOSED:
                 return False
+        is_new = start != first
         if start == end:
             start = buffer.end = 0
         buffer.start = start
         if self.is_stranger:
+            if is_new:
+                self.last_used = now
             self._on_strangers_frames()
         return True
 
@@ -307,6 +319,8 @@ class Connection:
         """Make room for a frame that has begun, in this read if it is new; return whether to go on
         reading."""
         if self.is_stranger:
+            if is_new:
+                self.last_used = self._table.owner.now()
             if is_new and self.state is State.OPEN:
                 self._cancel_timer()
             if self._timer is None:
@@ -321,9 +335,27 @@ class Connection:
         """Give back what the last frame of a stranger took."""
         if self.state is State.OPEN:
             self._cancel_timer()
-        if self._in.size > STRANGERS_BYTES and self._in.start == self._in.end:
-            self._in = InBuffer(STRANGERS_BYTES)
+        if self._in.size > STRANGERS_BYTES:
+            # What is left is less than the length of a frame.
+            self._in.shrink(STRANGERS_BYTES)
             self._table.make_room_for(self, 0)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the buffer for a frame that has begun, if it is a large one."""
+        return self._in.size if self._in.size > STRANGERS_BYTES else 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether this retired connection has the time of a stranger's."""
+        return self._retire_by < inf
+
+    def bound(self) -> None:
+        """Give a retired connection the time and the buffer of a stranger's."""
+        self.is_stranger = True
+        self._retire_by = self._table.owner.now() + STRANGERS_RETIRE_SECONDS
+        if self._in.start == self._in.end and self.buffered:
+            self._in = InBuffer(STRANGERS_BYTES)
 
     def set_stranger(self, is_stranger: bool) -> None:  # noqa: FBT001 it is the whole message
         """Set whether the other end is in no view with this member."""
@@ -351,8 +383,9 @@ class Connection:
 
     def _wait_for_progress(self) -> None:
         """Drop the connection if it was idle for RETIRE_SECONDS; a slow one may take its time."""
-        idle = self._table.owner.now() - self.last_used
-        if idle >= RETIRE_SECONDS:
+        now = self._table.owner.now()
+        idle = now - self.last_used
+        if idle >= RETIRE_SECONDS or now >= self._retire_by:
             self.drop("retire-timeout")
         else:
             loop = self._table.owner.loop

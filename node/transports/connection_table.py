@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -255,6 +255,8 @@ class ConnectionTable:
         kept, rest = (new, old) if keeps_new else (old, new)
         self.counters["replaced" if is_replaced else "crossed"] += 1
         self.open[peer.short] = kept
+        if is_replaced and (unsent := rest.out.drop_rest()):
+            self.counters["dropped_unsent"] += unsent
         self._let_go(rest)
         if is_replaced:
             self.owner.on_connection_lost(peer.short)
@@ -269,12 +271,29 @@ class ConnectionTable:
 
     def _let_go(self, connection: Connection) -> None:
         """Retire a connection. If too many are retired and not closed yet, the oldest ends: whoever
-        replaces its connection again and again must not collect them."""
+        replaces its connection again and again must not collect them. Nor what they hold: of a
+        member one may take its time, and the others count as strangers'."""
         while len(self.leaving) >= self._most_leaving and not self.is_closing:
-            next(iter(self.leaving)).drop("evicted")
+            self._evict()
+        bounded = [one for one in self.leaving if one.peer == connection.peer]
         # Added before `retire`, which closes a broken connection at once.
         self.leaving[connection] = None
         connection.retire()
+        if connection.is_stranger:
+            bounded.append(connection)
+        if not self.is_closing:
+            self._bound(bounded)
+
+    def _evict(self) -> None:
+        of_strangers = (one for one in self.leaving if one.is_stranger)
+        next(of_strangers, next(iter(self.leaving))).drop("evicted")
+
+    def _bound(self, leaving: Iterable[Connection]) -> None:
+        """Give what these retired connections hold the budget and the time of strangers."""
+        for connection in leaving:
+            if connection.state is State.RETIRING and not connection.is_bounded:
+                connection.bound()
+                self.strangers.make_room_for(connection, connection.buffered)
 
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in a view: retire the connections to peers that are not in it."""
@@ -286,6 +305,8 @@ class ConnectionTable:
             if at is not None:
                 # Of two members at one place the later one lives: it could bind the port.
                 self.dialler.note_answer(at, member.short)
+        gone = [one for one in self.leaving if one.peer and one.peer.short not in shorts]
+        self._bound(gone)
         for short, connection in list(self.open.items()):
             self._set_stranger(connection, shorts)
             if short not in shorts:

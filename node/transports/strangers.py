@@ -11,10 +11,11 @@ from typing import Final
 
 from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.descriptors import Shares
-from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection import Connection, State
 
 UNFINISHED_BYTES: Final = 2 << 20
-"""Bytes of buffers for frames that strangers have begun, all together."""
+"""Bytes of buffers for frames that strangers have begun, and of what waits in retired connections
+for them, all together."""
 
 
 class Strangers:
@@ -24,7 +25,7 @@ class Strangers:
         self.unknown: dict[Connection, str] = {}
         """Accepted, and the other end has not said who it is; by age, each with its address."""
         self._buffers: dict[Connection, int] = {}
-        """Bytes of the buffer for a frame that has begun; the one that began first comes first."""
+        """Bytes that a connection holds; the one that began first comes first."""
         self._most_unknown = Bounds(shares.unknown, max(1, shares.unknown // 2))
         self._most_known = Bounds(shares.strangers, max(1, shares.strangers // 2))
 
@@ -51,9 +52,11 @@ class Strangers:
         return True
 
     def make_room_for(self, connection: Connection, size: int) -> None:
-        """Count the buffer for a frame that a stranger has begun, 0 when it is whole; those that
-        began theirs first end if all of them are too large."""
+        """Count the buffer for a frame that a stranger has begun, 0 when it is whole, and what
+        waits in a retired connection; those that began first end if all of them hold too much."""
         self._buffers.pop(connection, None)
+        if connection.state is State.RETIRING:
+            size += connection.out.size
         if not size:
             return
         self._buffers[connection] = size

@@ -47,6 +47,18 @@ class OutQueue:
         other.frames.clear()
         other.size = 0
 
+    def drop_rest(self) -> int:
+        """Throw all frames away but the first, of which a part may have left; return how many."""
+        dropped = max(0, len(self.frames) - 1)
+        if dropped:
+            self.size = left = self.frames[0]
+            first: deque[bytes | memoryview] = deque()
+            while left:
+                first.append(self.parts.popleft())
+                left -= len(first[-1])
+            self.parts, self.frames = first, deque([self.size])
+        return dropped
+
     def take(self, sent: int) -> None:
         """Remove `sent` bytes from the front: they have left."""
         self.size -= sent
@@ -80,6 +92,14 @@ class InBuffer:
         """Make room for a frame of `size` bytes from `start` on, if there is none."""
         if self.size - self.start < size:
             self.make_room(size)
+
+    def shrink(self, size: int) -> None:
+        """Give memory back but for `size` bytes, into which what is left must fit."""
+        left = self.end - self.start
+        fresh = memoryview(bytearray(size))
+        fresh[:left] = self.view[self.start : self.end]
+        self.view, self.size = fresh, size
+        self.start, self.end = 0, left
 
     def make_room(self, size: int = 0) -> None:
         """Move the bytes that are left to the front; of a larger buffer, if `size` needs it."""

@@ -62,6 +62,30 @@ def test_what_waits_moves_to_another_queue_whole_and_in_order() -> None:
     assert drain(queue, Random(1), 2) == b"etwothreefourfive"
 
 
+@pytest.mark.parametrize("left", [0, 2, 5])
+def test_of_what_waits_the_first_frame_stays_in_what_is_left_of_its_parts(left: int) -> None:
+    queue = OutQueue()
+    assert queue.drop_rest() == 0
+    queue.put((b"one", b"two"))
+    queue.take(left)
+    assert queue.drop_rest() == 0
+    queue.put((b"three",))
+    queue.put((b"four", b"five"))
+    assert queue.drop_rest() == 2
+    assert (queue.size, list(queue.frames)) == (6 - left, [6 - left])
+    assert drain(queue, Random(1), 2) == b"onetwo"[left:]
+
+
+def test_a_buffer_gives_memory_back_and_keeps_what_is_left() -> None:
+    buffer = InBuffer()
+    fill(buffer, b"abcde")
+    buffer.start = 3
+    buffer.shrink(16)
+    assert (buffer.size, bytes(buffer.view[buffer.start : buffer.end])) == (16, b"de")
+    fill(buffer, b"f")
+    assert bytes(buffer.view[buffer.start : buffer.end]) == b"def"
+
+
 def fill(buffer: InBuffer, data: bytes) -> None:
     if buffer.end == buffer.size:
         buffer.make_room()
