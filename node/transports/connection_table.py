@@ -127,8 +127,15 @@ class ConnectionTable:
         connection.accept(self._config.peer_addr_read_timeout)
 
     def greeting(self, connection: Connection) -> bytes:
-        hello = connection.exchange.say(self._cluster, connection.serial, self.places.own)
+        # Who proves a connection while the peer proves one has not lost that: it replaces none.
+        serial = 0 if self._is_awaited(connection.peer) else connection.serial
+        hello = connection.exchange.say(self._cluster, serial, self.places.own)
         return pack_hello(hello, self._seals)
+
+    def _is_awaited(self, peer: Address | None) -> bool:
+        """Whether a proof of this peer is under way, on a connection that it has dialled."""
+        unknown = self.strangers.unknown
+        return peer is not None and any(one.exchange.claimed == peer for one in unknown)
 
     def read_hello_untrusted(self, body: bytes) -> Hello:
         return unpack_hello_untrusted(body, self._cluster, self._seals)

@@ -33,14 +33,14 @@ WATCHING: Final = (WATCH, WATCHED)
 class Exchange:
     """How far the hellos of one connection are."""
 
-    __slots__ = ("_claimed", "_drawn", "_heard", "_roles", "_step")
+    __slots__ = ("_drawn", "_heard", "_roles", "_step", "claimed")
 
     def __init__(self, roles: tuple[int, ...]) -> None:
         self._roles = roles
         self._step = 0
         self._drawn = b"" if roles is CLEAR else os.urandom(NONCE_SIZE)
         self._heard = b""
-        self._claimed: Address | None = None
+        self.claimed: Address | None = None
         """Who the other end says it is."""
 
     @property
@@ -60,8 +60,8 @@ class Exchange:
         step = self._step
         if hello.role != self._roles[step]:
             raise BadFrame("hello-role")
-        if (step and hello.echo != self._drawn) or self._claimed not in (None, hello.address):
+        if (step and hello.echo != self._drawn) or self.claimed not in (None, hello.address):
             raise BadFrame("hello-echo")
-        self._heard, self._claimed = hello.nonce, hello.address
+        self._heard, self.claimed = hello.nonce, hello.address
         self._step = step + 1
         return len(self._roles) - self._step <= 1

@@ -150,11 +150,13 @@ class Peer:
         """Its next hello."""
         return pack_hello(self.exchange.say(CLUSTER, self.serial, self.address), self.seals)
 
-    async def hear(self) -> None:
+    async def hear(self) -> Hello:
         """Take the other end's next hello."""
         (size,) = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
         body = await self.reader.readexactly(size)
-        self.exchange.take_untrusted(unpack_hello_untrusted(body, CLUSTER, self.seals))
+        hello = unpack_hello_untrusted(body, CLUSTER, self.seals)
+        self.exchange.take_untrusted(hello)
+        return hello
 
     async def is_closed(self) -> bool:
         with contextlib.suppress(ConnectionError):
@@ -224,6 +226,46 @@ async def test_who_has_lost_its_connection_proves_it_and_replaces_the_old_one() 
         new.writer.write(new.next())
         await until(lambda: a.counters.get("replaced") == 1)
         assert a.lost == [7]
+
+
+@on_a_loop
+async def test_who_proves_a_connection_while_the_other_end_proves_one_replaces_none() -> None:
+    """The peer has dialled, and its proof is late. Meanwhile this member dials: to the peer it must
+    not look as if this member had lost the connection that it has not yet."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        async with peers(2) as (a, (late, other)):
+            for one in (late, other):
+                one.address = Address(7, "peer", f"127.0.0.1[{server.getsockname()[1]}]")
+            late.writer.write(late.next())
+            told = await late.hear()
+            a.transport.locate(late.address)
+            a.send(7, b"x")
+            accepted, _at = await loop.sock_accept(server)
+            other.writer.close()
+            other.reader, other.writer = await asyncio.open_connection(sock=accepted)
+            await other.hear()
+            other.writer.write(other.next())
+            proof = await other.hear()
+            assert proof.role == PROVE
+            assert proof.serial < told.serial, "it comes before the other one"
+            late.writer.write(late.next())
+            await until(lambda: a.counters.get("crossed") == 1)
+            assert a.lost == []
+            # When it dials without one of the peer's under way, it has lost what there was.
+            for one in (late, other):
+                one.writer.transport.abort()
+            await until(lambda: not a.transport._table.open and not a.transport._table.leaving)
+            a.send(7, b"x")
+            accepted, _at = await loop.sock_accept(server)
+            again = Peer(other.seals, 3)
+            again.address = late.address
+            again.reader, again.writer = await asyncio.open_connection(sock=accepted)
+            await again.hear()
+            again.writer.write(again.next())
+            assert (await again.hear()).serial > told.serial
+            again.writer.transport.abort()
 
 
 @pytest.mark.parametrize("role", [ACCEPT, PROVE, WATCH, WATCHED])
