@@ -341,6 +341,16 @@ async def test_who_took_over_the_place_of_a_dead_member_is_no_way_to_another_one
 
 
 @on_a_loop
+async def test_who_was_started_on_the_port_of_a_dead_member_answers_there() -> None:
+    """Nobody has told of it yet: it says itself that it is there."""
+    async with stations(tcp(), "a", "b", key=KEY) as (a, b):
+        a.transport.locate(Address(99, "dead", b.address.where))
+        a.send(99, b"for the dead")
+        await until(lambda: b.short in a.transport._table.open and b.got)
+        assert "refused_hello-elsewhere" not in a.counters
+
+
+@on_a_loop
 async def test_a_member_that_is_found_on_a_way_besides_keeps_its_connection() -> None:
     """Whoever holds an address at which members are looked for hands on what both say: the
     connection that stands goes on, and what was for the other one travels on it."""

@@ -36,6 +36,7 @@ KINDS = [TcpConfig, Nio2Config]
 MIB = 1 << 20
 KEY = ClusterKey(bytes(range(32)))
 both = pytest.mark.parametrize("kind", KINDS, ids=["tcp", "tcp_nio2"])
+with_and_without_key = pytest.mark.parametrize("key", [None, KEY], ids=["clear", "sealed"])
 
 
 def connections(station: Station[TcpTransport]) -> int:
@@ -155,7 +156,7 @@ async def test_one_connection_serves_both_directions(kind: type[TcpConfig]) -> N
         assert a.transport.counters["opened"] == b.transport.counters["opened"] == 1
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["clear", "sealed"])
+@with_and_without_key
 @pytest.mark.parametrize("seed", range(40))
 @on_a_loop
 async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose_nothing(
@@ -837,18 +838,18 @@ async def test_a_connection_in_which_frames_wait_is_not_idle(kind: type[TcpConfi
 
 @asynccontextmanager
 async def restarted(
-    kind: type[TcpConfig], identity: int
+    kind: type[TcpConfig], identity: int, key: ClusterKey | None
 ) -> AsyncIterator[tuple[Station[TcpTransport], Address, Station[TcpTransport]]]:
     """A member, the address of another one that it was connected with and that has ended, and the
     one that runs on the port of that now."""
-    async with stations(tcp(kind), "a", "b") as (a, b):
+    async with stations(tcp(kind), "a", "b", key=key) as (a, b):
         meet(a, b)
         a.send(b.short, b"x")
         await until(lambda: b.got)
         dead, port = b.address, port_of(b)
         b.close()
         await until(lambda: not connections(a))
-        again = Station("b", identity).open(tcp(kind, bind_port=port, port_range=0))
+        again = Station("b", identity, key=key).open(tcp(kind, bind_port=port, port_range=0))
         try:
             yield a, dead, again
         finally:
@@ -868,26 +869,28 @@ async def multicast_to_both(
 
 
 @both
+@with_and_without_key
 @pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
 @on_a_loop
 async def test_the_place_of_a_dead_member_is_not_dialled_while_its_successor_is_there(
-    kind: type[TcpConfig], identity: int
+    kind: type[TcpConfig], identity: int, key: ClusterKey | None
 ) -> None:
     """A member restarts at once on its port, and the view still has its dead incarnation."""
-    async with restarted(kind, identity) as (a, dead, again):
+    async with restarted(kind, identity, key) as (a, dead, again):
         await multicast_to_both(a, dead, again)
         assert again.counters["opened"] <= 2
         assert not again.lost
 
 
 @both
+@with_and_without_key
 @pytest.mark.parametrize("identity", [1, 1 << 60], ids=["lesser", "greater"])
 @on_a_loop
 async def test_a_successor_that_dialled_first_is_not_dialled_for_its_dead_predecessor(
-    kind: type[TcpConfig], identity: int
+    kind: type[TcpConfig], identity: int, key: ClusterKey | None
 ) -> None:
     """It joins by its own connection, which nothing replaces, so nothing counts as lost."""
-    async with restarted(kind, identity) as (a, dead, again):
+    async with restarted(kind, identity, key) as (a, dead, again):
         again.transport.locate(a.address)
         again.send(a.short, b"join")
         await until(lambda: a.got)
