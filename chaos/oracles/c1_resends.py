@@ -41,7 +41,9 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
     resent = Counter(event.lo for event in entry.activity if event.kind == RETRANSMITTED)
     if not resent:
         return
-    looks = _Looks(entry, pace[0] / 2, min(pace[1], pace[0] / 2))
+    # Late turns loosen `resend_within`; the time between looks stays what it is.
+    interval = sender.bounds.get("resend_interval") or pace[0] / 2
+    looks = _Looks(entry, interval, min(pace[1], interval))
     last = min(evidence.over, sender.ended, entry.removed.event.time if entry.removed else inf)
     for lo, number in resent.items():
         batch = entry.batch_at(lo)

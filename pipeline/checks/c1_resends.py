@@ -167,6 +167,8 @@ def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
     """Add the pace that the sender promises, and `last`, the time until which it could send."""
     removals = tables.messages.removed_entries.select(*NUMBERING, F.col("time").alias("removed_at"))
     within, spacing = of_unicast("resend_within"), of_unicast("request_spacing")
+    # Late turns loosen `resend_within`; the time between looks stays what it is.
+    interval = F.coalesce(of_unicast("resend_interval"), within / 2)
     never = F.lit(words.INFINITY)
     return (
         with_promises(often, tables, "sender")
@@ -177,8 +179,8 @@ def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
             *NUMBERING,
             "lo",
             "resends",
-            (within / 2).alias("interval"),
-            F.least(spacing, within / 2).alias("least"),
+            interval.alias("interval"),
+            F.least(spacing, interval).alias("least"),
             F.least("over", "ended", F.coalesce("removed_at", never)).alias("last"),
         )
     )

@@ -1156,6 +1156,27 @@ def _late_syncs(s: Story, conn: int) -> None:
     s.at(2.1).listens(epoch=2).delivers(6, epoch=2).delivers(7, epoch=2).at(2.2).purges(6, 7)
 
 
+def _silence(s: Story, repeats: int) -> None:
+    """n1 never answers, and n0 repeats every half second."""
+    s.at(1.0).opens().sends(1)
+    for look in range(1, repeats + 1):
+        s.at(1.0 + 0.5 * look).resends(1)
+    s.at(1.0 + 0.5 * repeats).fault("crash", member="n1").bites(1, do="crash")
+
+
+@sound(resend_interval=0.5, resend_within=1.2, request_spacing=0.5)
+def what_late_turns_loosen_is_no_longer_interval(s: Story) -> None:
+    """A real member promises to resend within two intervals and what a turn may be late."""
+    _silence(s, 120)
+    s.quiet(61.0).ends(61.2)
+
+
+@broken("C1", resend_interval=0.6, resend_within=1.2, request_spacing=0.5)
+def resends_come_faster_than_their_interval(s: Story) -> None:
+    _silence(s, 120)
+    s.quiet(61.0).ends(61.2)
+
+
 @sound(resend_within=1.0, request_spacing=0.5)
 def syncs_that_were_long_under_way_are_answered_with_what_is_the_lowest_by_then(s: Story) -> None:
     _late_syncs(s, 1)

@@ -206,6 +206,7 @@ class Unicast:
             "ack_spacing": timing.ack_delay if timing.adaptive else interval,
             "ack_threshold": config.threshold(),
             "age_within": config.max_retransmit_time or inf,
+            "resend_interval": interval,
             "resend_within": 2 * interval,
             "sync_spacing": self._resync.least_spacing(),
         }
