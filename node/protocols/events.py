@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stormcast.node.core.digest import Digest
-from stormcast.node.core.model import Address, View
+from stormcast.node.core.model import Address, View, ViewId
 
 
 class Suspected(NamedTuple):
@@ -95,6 +95,8 @@ class Disagreement(NamedTuple):
     """Members hold different views: the view of each, as the member itself reported it."""
 
     views: Mapping[Address, View]
+    heard: Mapping[Address, ViewId]
+    """What members said they hold, of late, whether they have reported or not."""
 
 
 class Lagging(NamedTuple):

@@ -113,6 +113,9 @@ class Merge3(Layer):
         """Members that were asked for their view, and have not answered."""
         self._living: set[int] = set()
         """Those of the members asked that were heard before they were asked."""
+        self._latest: dict[Address, tuple[float, ViewId]] = {}
+        """By member, when its last INFO came, and what that said. It outlives checks and views, as
+        these may come more often than INFOs; of strangers, each check may add `MAX_STRANGERS`."""
         self._strangers: dict[Address, None] = {}
         """Those of the members heard that this one was in no view with; the latest last."""
         self._answers: dict[Address, View] = {}
@@ -132,7 +135,7 @@ class Merge3(Layer):
 
     def receive(self, head: Head, body: bytes, now: float) -> None:
         if head.kind == wire.INFO:
-            self._on_info(*_unpack_info_untrusted(head, body), head.lo)
+            self._on_info(*_unpack_info_untrusted(head, body), head.lo, now)
         elif head.kind == wire.VIEW_REQ:
             self._on_view_req(head, _unpack_asker_untrusted(head, body), now)
         elif head.kind == wire.COOKIE:
@@ -169,6 +172,7 @@ class Merge3(Layer):
     def stop(self, now: float) -> None:
         self._pause()
         self._forget()
+        self._latest = {}
         self.cancel("resume")
 
     def bounds(self) -> dict[str, float]:
@@ -237,7 +241,7 @@ class Merge3(Layer):
         body = Writer().address(role.address).view_id(role.view.id).bytes()
         self._port.control(EVERYONE, wire.INFO, self.protocol, self._info_number, body=body)
 
-    def _on_info(self, sender: Address, view_id: ViewId, number: int) -> None:
+    def _on_info(self, sender: Address, view_id: ViewId, number: int, now: float) -> None:
         view = self.role.view
         if view is None:
             self._port.drop("no-view")
@@ -259,6 +263,7 @@ class Merge3(Layer):
         if known is None or (known, self._numbers[sender]) < (view_id, number):
             self._heard[sender] = view_id
             self._numbers[sender] = number
+            self._latest[sender] = now, view_id
         elif not is_lagging:
             # It was delayed on its way, or came before.
             self._port.drop("info-old")
@@ -268,6 +273,7 @@ class Merge3(Layer):
         if len(self._strangers) > MAX_STRANGERS:
             first = next(iter(self._strangers))
             del self._strangers[first], self._heard[first], self._numbers[first]
+            self._latest.pop(first, None)
             self._port.drop("heard-full")
 
     # -- Checking -----------------------------------------------------------------------------
@@ -277,6 +283,8 @@ class Merge3(Layer):
         self.wake_at("check", self._check_at)
         role, heard = self.role, self._heard
         self._forget()
+        since = now - self.bounds()["info_within"]
+        self._latest = {who: info for who, info in self._latest.items() if info[0] >= since}
         if role.view is None or role.is_leaving:
             return
         heard[role.address] = role.view.id
@@ -382,7 +390,8 @@ class Merge3(Layer):
         answers, self._answers = self._answers, {}
         self._asked = {}
         if differ:
-            self._port.events.append(Disagreement(answers))
+            said = {member: view_id for member, (_at, view_id) in self._latest.items()}
+            self._port.events.append(Disagreement(answers, said))
 
 
 def _chosen(heard: dict[Address, ViewId], view: View, limit: int) -> list[Address]:

@@ -223,10 +223,10 @@ class Group:
                 for one in found:
                     self._port.locate(filter(None, (one.address, one.coordinator)))
                 self.gms.on_discovered(found, now)
-            case said.Disagreement(views):
+            case said.Disagreement(views, heard):
                 for view in views.values():
                     self._port.locate(view.members)
-                self.gms.on_disagreement(views, now)
+                self.gms.on_disagreement(views, heard, now)
             case said.Lagging(member):
                 self.gms.on_lagging(member, now)
             case said.Tentative(view):

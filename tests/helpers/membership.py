@@ -309,7 +309,7 @@ class Group:
         views = {member.address: member.view for member in live if member.view is not None}
         for name in at or self.live():
             member = self.members[name]
-            member.gms.on_disagreement(views, self.now)
+            member.gms.on_disagreement(views, {}, self.now)
             self.drain(member)
 
     def watch(self, every: float = 1.0) -> None:
@@ -330,7 +330,7 @@ class Group:
             member.gms.on_confirmed(dead, self.now)
         views = {other.address: other.view for other in [member, *others] if other.view is not None}
         if len(set(views.values())) > 1:
-            member.gms.on_disagreement(views, self.now)
+            member.gms.on_disagreement(views, {}, self.now)
         self.drain(member)
 
     def _is_heard(self, other: Member, member: Member) -> bool:

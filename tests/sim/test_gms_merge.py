@@ -126,7 +126,7 @@ def test_a_report_that_is_out_of_date_changes_nothing() -> None:
     stale = {group[name].address: group[name].views[-1] for name in "AC"}
     group.disagree()
     group.converge(limit=0.5)
-    group["A"].gms.on_disagreement(stale, group.now)
+    group["A"].gms.on_disagreement(stale, {}, group.now)
     group.drain(group["A"])
     group.advance(8.0)
     assert [str(view.id) for view in group["C"].views[-2:]] == ["C:10", "A:11"]
@@ -141,7 +141,7 @@ def test_a_report_about_oneself_that_is_out_of_date_is_known_better() -> None:
     group.converge(limit=0.5)
     group.sent.clear()
     views = {group["A"].address: stale, group["C"].address: group["C"].views[-1]}
-    group["A"].gms.on_disagreement(views, group.now)
+    group["A"].gms.on_disagreement(views, {}, group.now)
     group.drain(group["A"])
     assert not group.sent
 
@@ -151,7 +151,7 @@ def test_a_merge_view_is_above_every_view_that_anyone_holds_or_reported() -> Non
     group = split("A:10 AB", "C:30 CD", "D:40 DC @ D")
     views = {group[name].address: group[name].views[-1] for name in "AC"}
     ghost = View(ViewId(50, group["B"].address), (group["B"].address, group["A"].address))
-    group["A"].gms.on_disagreement({**views, group["B"].address: ghost}, group.now)
+    group["A"].gms.on_disagreement({**views, group["B"].address: ghost}, {}, group.now)
     group.drain(group["A"])
     group.converge("ABCD", 0.5)
     assert group["A"].views[-1].id.number == 51
@@ -648,7 +648,7 @@ def test_a_report_with_a_hostile_number_counts_for_nothing() -> None:
     group = split("A:10 A", "B:10 B", "C:10 C")
     c = group["C"].address
     views = {group[name].address: group[name].views[-1] for name in "AB"}
-    group["A"].gms.on_disagreement({**views, c: View(ViewId(1 << 40, c), (c,))}, group.now)
+    group["A"].gms.on_disagreement({**views, c: View(ViewId(1 << 40, c), (c,))}, {}, group.now)
     group.drain(group["A"])
     group.converge("AB", 0.5)
     assert group["A"].views[-1].id.number == 11

@@ -374,6 +374,25 @@ def test_a_group_split_in_the_middle_is_one_again_after_one_merge(stack: str, ti
 
 @pytest.mark.slow
 @everywhere
+def test_two_coordinators_do_not_take_a_member_from_each_other_for_ever(
+    stack: str, timing: str
+) -> None:
+    """C coordinates B, and does not hear A; B hears both. A does not merge with B alone."""
+    world = formed("ACB", stack, timing)
+    world.partition("A", "CB")
+    world.advance_until(lambda: world.agrees("A") and world.agrees("CB"), 120.0)
+    world.join_again()
+    world.cut("A", "C")
+    # Long enough for each to be heard of.
+    world.advance(60.0 if timing == "compatible" else 10.0)
+    views = world.sizes("B")
+    world.advance(200.0 if timing == "compatible" else 40.0)
+    assert world.sizes("B") == views
+    world.heal()
+    world.advance_until(lambda: world.agrees("ABC"), 60.0)
+
+
+@everywhere
 def test_two_that_hear_nothing_part_and_meet_again(stack: str, timing: str) -> None:
     """U-45: each is alone, then both are together, and unicasts flow again."""
     world = formed("AB", stack, timing, protocols=HASTY)

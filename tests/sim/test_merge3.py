@@ -194,6 +194,22 @@ def test_answers_that_take_long_are_waited_for(have_met: bool) -> None:
     assert said(world, "A") == said(world, "B") == {"A": "A:2{A}", "B": "B:2{B}"}
 
 
+def test_a_disagreement_says_what_members_said_they_hold_though_they_do_not_answer() -> None:
+    world = group("ABCD")
+    world.install(view(2, "A"))
+    apart = view(3, "CBD", "C")
+    world.install(apart)
+    world.cut("A", "C")
+    world.advance(8)
+    assert said(world, "A") == {"A": "A:2{A}", "B": "C:3{C,B,D}"}
+    heard = world["A"].events(Disagreement)[-1].heard
+    assert heard == dict.fromkeys(apart.members, apart.id)
+    world.kill("C")
+    world.advance(10)
+    heard = world["A"].events(Disagreement)[-1].heard
+    assert {member.name for member in heard} == set("BD")
+
+
 def test_who_does_not_answer_is_left_out() -> None:
     world = group("ABC")
     for name in "ABC":

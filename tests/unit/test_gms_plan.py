@@ -103,25 +103,37 @@ def test_coordinators_speak_and_who_is_in_none_of_their_views_speaks_for_itself(
 
 def test_overlapping_views_become_groups_without_overlap() -> None:
     """A believes in {A,B,C}, but B and C have excluded it: {A} merges with {B,C}."""
-    groups = plan.groups_of(answers(reported(A="A:1 ABC", B="B:2 BC", C="B:2 BC")))
+    groups = plan.groups_of(answers(reported(A="A:1 ABC", B="B:2 BC", C="B:2 BC")), {})
     assert sorted(map(names, groups.values())) == ["A", "BC"]
     assert names(plan.merged_members(groups)) == "ABC"
 
 
 def test_of_a_clean_split_each_side_is_a_group() -> None:
-    groups = plan.groups_of(answers(reported(A="A:5 AB", B="A:5 AB", C="C:5 CD", D="C:5 CD")))
+    groups = plan.groups_of(answers(reported(A="A:5 AB", B="A:5 AB", C="C:5 CD", D="C:5 CD")), {})
     assert sorted(map(names, groups.values())) == ["AB", "CD"]
 
 
 def test_a_group_of_which_one_is_busy_stays_out_as_a_whole() -> None:
     views = reported(A="A:5 A", B="B:5 BC", C="B:5 BC", D="D:5 D")
-    groups = plan.groups_of(answers(views, busy="C"))
+    groups = plan.groups_of(answers(views, busy="C"), {})
     assert sorted(map(names, groups.values())) == ["A", "D"]
+
+
+def test_a_group_stays_out_whose_coordinator_or_creator_holds_its_view_and_does_not_answer() -> (
+    None
+):
+    """B is heard and does not hear: it would take C back. If B holds another view, C is alone."""
+    for held in (view("B:5 BC"), view("B:5 CB"), view("C:5 BC")):
+        given_answers = answers({MEMBERS["A"]: view("A:5 A"), MEMBERS["C"]: held})
+        groups = plan.groups_of(given_answers, {MEMBERS["B"]: held.id})
+        assert sorted(map(names, groups.values())) == ["A"]
+        groups = plan.groups_of(given_answers, {MEMBERS["B"]: view("B:6 B").id})
+        assert sorted(map(names, groups.values())) == ["A", "C"]
 
 
 def test_partners_are_those_that_had_the_member_in_the_view_they_held() -> None:
     given_answers = answers(reported(A="A:1 ABC", B="B:2 BC", C="B:2 BC"))
-    by_member = plan.partners_of(plan.groups_of(given_answers))
+    by_member = plan.partners_of(plan.groups_of(given_answers, {}))
     partners = {str(member): shorts for member, shorts in by_member.items()}
     short = {name: MEMBERS[name].short for name in "ABC"}
     assert partners["A"] == {short["A"]}
@@ -146,7 +158,7 @@ def test_any_reports_have_a_leader_among_them_and_groups_that_part_their_reporte
 ) -> None:
     assert plan.leader_of(views) in views
     assert plan.leader_of(views) == plan.leader_of(dict(reversed(views.items())))
-    groups = plan.groups_of(answers(views, "".join(busy)))
+    groups = plan.groups_of(answers(views, "".join(busy)), {})
     members = [member for group in groups.values() for member in group]
     assert len(members) == len(set(members))
     assert set(members) == {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import Address, View
+from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.gms.casting import Casting
 from stormcast.node.protocols.gms.client import Client
 from stormcast.node.protocols.gms.config import GmsConfig
@@ -80,9 +80,12 @@ class Gms(Layer):
         self._coordinator.on_cleared(member)
         self._follow(now)
 
-    def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
-        """Merge members that hold different views, if this member is to lead the merge."""
-        self._merging.on_disagreement(views, now)
+    def on_disagreement(
+        self, views: Mapping[Address, View], heard: Mapping[Address, ViewId], now: float
+    ) -> None:
+        """Merge members that hold different views, if this member is to lead the merge. `heard` are
+        the ids of the views that members said they hold, whether they have reported or not."""
+        self._merging.on_disagreement(views, heard, now)
         self._follow(now)
 
     def on_lagging(self, member: Address, now: float) -> None:

@@ -58,6 +58,8 @@ class Merging:
         """This member's answer in the current merge: a repeated request gets the same answer."""
         self._past = PastMerges()
         self._count = 0
+        self._heard: Mapping[Address, ViewId] = {}
+        """What members said they hold before the merge that this member leads, or led last."""
         self._until = inf
         """When all others have given up the current merge."""
         self._newcomers = Newcomers(state)
@@ -81,7 +83,9 @@ class Merging:
 
     # -- Leading ------------------------------------------------------------------------------
 
-    def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
+    def on_disagreement(
+        self, views: Mapping[Address, View], heard: Mapping[Address, ViewId], now: float
+    ) -> None:
         """Begin a merge, because members hold different views, if this member is to lead it."""
         state = self._state
         held = state.view
@@ -97,6 +101,7 @@ class Merging:
         if len(set(reported.values())) > 1 and plan.leader_of(reported) == state.me:
             self._make_way(now)
             if not self.is_active:
+                self._heard = heard
                 self._lead(reported, held, now)
 
     def _lead(self, reported: Mapping[Address, View], held: View, now: float) -> None:
@@ -136,7 +141,7 @@ class Merging:
             # This member was paused. Its view would be its own alone, and its digest is old.
             self.cancel(now)
             return
-        groups = plan.groups_of(answers)
+        groups = plan.groups_of(answers, self._heard)
         # Not without the leader's own group: it may be busy, or hold another view by now.
         if held not in groups or len(groups) < 2:  # noqa: PLR2004 as one group has nobody to merge with
             self.cancel(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stormcast.node.core.digest import Digest
-from stormcast.node.core.model import Address, View
+from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.policy import merge_members
 from stormcast.node.protocols.gms.messages import MergeAnswer
 
@@ -35,22 +35,35 @@ def speakers_of(views: Mapping[Address, View]) -> list[Address]:
     return by_identity([*coordinators, *(everyone - covered)])
 
 
-def groups_of(answers: Mapping[Address, MergeAnswer]) -> dict[View, tuple[Address, ...]]:
+def groups_of(
+    answers: Mapping[Address, MergeAnswer], heard: Mapping[Address, ViewId]
+) -> dict[View, tuple[Address, ...]]:
     """Return the members that take part, by the view they hold, in that view's order.
 
     Each member counts for the view it holds itself, so overlapping views become groups without
     overlap. A group with a member that is busy with another merge stays out as a whole: splitting
-    it would only make more to merge.
+    it would only make more to merge. So does one whose coordinator or creator was heard to hold
+    its view, and does not answer: it is heard and does not hear, and would take its members back.
     """
-    busy = {answer.view for answer in answers.values() if answer.is_rejected}
+    silent = {(member, held) for member, held in heard.items() if member not in answers}
+    out = {
+        answer.view
+        for answer in answers.values()
+        if answer.is_rejected or not silent.isdisjoint(_leading(answer.view))
+    }
     holders: dict[View, set[Address]] = {}
     for member, answer in answers.items():
-        if answer.view not in busy:
+        if answer.view not in out:
             holders.setdefault(answer.view, set()).add(member)
     return {
         view: tuple(member for member in view.members if member in group)
         for view, group in holders.items()
     }
+
+
+def _leading(view: View) -> tuple[tuple[Address, ViewId], ...]:
+    """Return who may lead a merge because of a view, each with its id."""
+    return (view.coordinator, view.id), (view.id.creator, view.id)
 
 
 def merged_members(groups: Mapping[View, tuple[Address, ...]]) -> tuple[Address, ...]:
