@@ -581,3 +581,33 @@ def test_a_group_in_which_nobody_speaks_merges_and_then_speaks(stack: str, timin
     world.settle()
     for sender in "ABC":
         assert world.everyone_got(sender, numbered(1, 5), "ABC")
+
+
+@everywhere
+def test_who_missed_a_merge_and_takes_the_next_view_loses_nothing(stack: str, timing: str) -> None:
+    """A merges {A,B} with {C}; the view never comes to B, which takes the next one, with D."""
+    world = living("ABC", stack, timing)
+    world.start("D")
+    world.partition("AB", "C")
+    world.advance_until(lambda: world.agrees("AB") and world.agrees("C"), 120.0)
+    world.multicast("C", *numbered(1, 5))
+    world.join_again()
+    world.drop("B", wire.INFO, times=ALWAYS)
+    missed = world.drop(kind=VIEW, dest="B", times=ALWAYS)
+    world.advance_until(lambda: world.view("C") == "ABC", 120.0)
+    merged = world["A"].stack.view
+    assert merged is not None
+    world.drop(kind=VIEW, seqno=merged.id.number, dest="B", times=ALWAYS)
+    world.release(missed)
+    world.multicast("C", *numbered(6, 10))
+    world.multicast("B", *numbered(1, 5))
+    world.join("D")
+    world.advance_until(lambda: world.agrees("ABCD"), 60.0)
+    assert merged not in world.seen["B"]
+    world.multicast("C", *numbered(11, 15))
+    world.multicast("B", *numbered(6, 10))
+    world.settle()
+    assert world.got("B", "C")[-10:] == world.got("A", "C")[-10:] == numbered(6, 15)
+    assert world.got("C", "B") == world.got("A", "B") == numbered(1, 10)
+    assert [world.unpurged(name) for name in "ABCD"] == [0] * 4
+    assert not world["B"].events(trace.ALARM)
