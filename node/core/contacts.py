@@ -102,13 +102,13 @@ class Contacts:
         """Whether a view has said that who has this short id is somewhere else."""
         return self._known.get(address.short, address).where != address.where
 
-    def doubt(self, short: int) -> bool:
+    def doubt(self, short: int, came: int) -> bool:
         """Forget that a stranger is where it said, because another address has its short id; False
-        if there is nothing to forget. What asked just now is not counted yet."""
+        if there is nothing to forget. Of the other one a frame of `came` bytes is not counted."""
         if self.proved.pop(short, None) is None:
             return False
         self._renew()
-        self.heard(short, wire.HEAD_SIZE)
+        self.heard(short, came)
         return True
 
     def prove(self, address: Address) -> None:

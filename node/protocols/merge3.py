@@ -307,7 +307,9 @@ class Merge3(Layer):
         self._ask(now)
 
     def _ask(self, now: float) -> None:
-        for short in self._asked:
+        for short, member in self._asked.items():
+            if self._tries:
+                self._port.reach(member, _least_info(member))
             self._ask_one(short, self._tries)
         wait = self.timing.repeat_wait(REPEAT, self._tries)
         self._tries += 1
@@ -411,6 +413,12 @@ def _chosen(heard: dict[Address, ViewId], view: View, limit: int) -> list[Addres
     # members, so that they choose the same ones.
     ordered = [*sorted(holders, key=_identity), *sorted(others - holders, key=_identity)]
     return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
+
+
+def _least_info(member: Address) -> int:
+    """Return the bytes that an INFO of a member had at least: the view id in it has as many more as
+    a number and the identity of its creator."""
+    return wire.HEAD_SIZE + len(Writer().address(member).bytes()) + 24
 
 
 def _identity(member: Address) -> int:

@@ -128,12 +128,19 @@ class Port:
         self.drop("short-id-taken")
         return False
 
-    def challenge(self, stranger: Address) -> None:
+    def reach(self, stranger: Address, came: int) -> None:
+        """Have frames to a stranger that does not answer go where its address says, if another one
+        proved that the short id is somewhere else. A frame of `came` bytes was heard of it."""
+        proved = self.contacts.proved.get(stranger.short, stranger)
+        if not proved.is_at_same_place(stranger) and self._is_unchallenged(stranger):
+            self.challenge(stranger, came)
+
+    def challenge(self, stranger: Address, came: int = wire.HEAD_SIZE) -> None:
         """Have frames to a stranger go where its address says: it is sent a cookie. Who proved to
         be somewhere else with the same short id has to prove it again."""
         short = stranger.short
         self.challenged[short] = stranger
-        if self.contacts.doubt(short):
+        if self.contacts.doubt(short, came):
             self.doubted.append(short)
             self.proved = [one for one in self.proved if one.short != short]
         self.locate((stranger,))

@@ -171,3 +171,21 @@ def test_infos_in_the_short_id_of_a_member_are_bounded_like_those_of_strangers()
         body = Writer().address(twin).view_id(view(1, "AB").id).bytes()
         world.inject("B", "A", wire.MERGE3, wire.INFO, body, lo=1)
     assert world["A"].refused["heard-full"] == 50
+
+
+def test_who_does_not_answer_is_asked_where_it_says_that_it_is() -> None:
+    """The stranger that proved the short id keeps silent, and B never asks by itself."""
+    world = Layers("AB", (Merge3, Merge3Config(min_interval=0.5, max_interval=1.0)))
+    world.split("A", "B")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    port = world["A"].port
+    port.prove(Address(TWIN + address("B").identity, "x"))
+    body = Writer().address(address("B")).view_id(view(1, "B").id).bytes()
+    for number in range(1, 8):
+        world.inject("B", "A", wire.MERGE3, wire.INFO, body, lo=number)
+        world.advance(0.5)
+    assert len(world.sent(wire.VIEW_REQ, "A")) > 1
+    assert port.doubted == [address("B").short]
+    assert port.challenged[address("B").short] == address("B")
+    assert not port.contacts.proved
