@@ -227,7 +227,7 @@ def read_lengths(head: Head, body: bytes) -> None:
     try:
         start, lengths = unpack_lengths_untrusted(head, body)
     except BadFrame as bad:
-        refused(bad, {"no-messages", "lengths", "width"})
+        refused(bad, {"no-messages", "empty-messages", "lengths", "width"})
         return
     event("lengths believed")
     payloads = split_payloads(body, start, lengths, head.count)
@@ -299,6 +299,7 @@ def test_a_frame_with_correct_hashes_is_refused_or_means_something(data: bytes) 
     read_frame(data)
 
 
+@example(body=Body(1, 0, bytes(4)), changes={"count": 1025})
 @LONG
 @given(
     body=BODIES,
