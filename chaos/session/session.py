@@ -224,9 +224,11 @@ class Session:
             self.traffic.stop()
 
     def wait_until(self, at: float) -> None:
-        """Let time pass until `at`, and tell members that become ready what to send."""
+        """Let time pass until `at`; tell members that become ready what to send, and start those
+        again that were to be back before they had left."""
         while (left := at - self.now()) > EPSILON:
-            self._pass(min(left, POLL_SECONDS) if self.roster.joining else left)
+            is_awaited = self.roster.joining or self.nemesis.awaited()
+            self._pass(min(left, POLL_SECONDS) if is_awaited else left)
         self._look_after()
 
     def _pass(self, seconds: float) -> None:

@@ -828,7 +828,7 @@ def turned_keys_do_not_seal(patches: Patches) -> None:
         first = vars(self).get("_own", keys[0])
         old(self, keys)
         self._own = first
-        self._begin()
+        self.begin()
 
 
 GROUP_BLIND: Final[dict[str, str]] = {

@@ -135,6 +135,19 @@ def test_a_second_leave_of_a_member_that_leaves_does_nothing() -> None:
     assert "n1" in living(outcome)
 
 
+def test_who_is_to_be_back_before_it_has_left_is_back_as_soon_as_it_has() -> None:
+    """It leaves for longer than the half second after which it is to be back, and nothing else is
+    due for a long time then."""
+    outcome = run(
+        "at: 1s, do: stall, member: n0, for: 3s",
+        "at: 2s, do: leave, member: n1, for: 500ms, name: out",
+        "at: 30s, do: stall, member: n0, for: 1s",
+    )
+    ((_left, _leave, _on), (back, do, _phase), *_rest) = faults_of(outcome, "out")
+    assert do == "join"
+    assert 4.0 < back < 5.0
+
+
 def test_a_stall_that_was_never_begun_did_not_bite() -> None:
     """The member was paused, and killed before it went on."""
     outcome = run(

@@ -30,7 +30,11 @@ class Newcomers:
     def __init__(self, state: Membership) -> None:
         self._state = state
         self._asked: dict[int, Address] = {}
-        """By short id, those that were sent a cookie and have not given it back."""
+        """By short id, those that were sent a cookie and have not given it back; the latest last.
+        They outlive a merge: over a long path a cookie comes back when it is over, and is of use to
+        the next one."""
+        self._asked_now: set[Address] = set()
+        """Those of them that the current merge asked."""
         self._proved: set[Address] = set()
 
     def among(self, members: Collection[Address]) -> list[Address]:
@@ -39,8 +43,8 @@ class Newcomers:
         return [one for one in members if one != me and one not in self._proved and not trusts(one)]
 
     def is_asked(self, member: Address) -> bool:
-        """Whether a member was sent a cookie, and has not given it back."""
-        return self._asked.get(member.short) == member
+        """Whether a member was sent a cookie in this merge, and has not given it back."""
+        return member in self._asked_now
 
     def ask(self, members: Sequence[Address], question: int, again: int, now: float) -> None:
         """Send each of them its cookie: of those of which nothing has come as many as `question`
@@ -55,9 +59,16 @@ class Newcomers:
                 port.contacts.heard(member.short, wire.HEAD_SIZE)
             if port.may_challenge(member):
                 port.challenge(member)
-                self._asked[member.short] = member
+                self._note_asked(member)
                 cookie = state.proof.cookie(member, now)
                 state.send(member.short, wire.PROVE, b"", mark=cookie, again=again)
+
+    def _note_asked(self, member: Address) -> None:
+        self._asked.pop(member.short, None)
+        self._asked[member.short] = member
+        self._asked_now.add(member)
+        if len(self._asked) > MOST_AT_ONCE:
+            del self._asked[next(iter(self._asked))]
 
     def take(self, head: Head, now: float) -> Address | None:
         """Take a cookie; return who has proved by it where it is."""
@@ -69,11 +80,13 @@ class Newcomers:
             state.port.drop("proof")
         else:
             del self._asked[head.source]
+            self._asked_now.discard(member)
             self._proved.add(member)
+            state.port.prove(member)
             return member
         return None
 
     def clear(self) -> None:
-        """Forget all of them: the merge is over."""
-        self._asked = {}
+        """Forget who was asked and has proved its place: the merge is over."""
+        self._asked_now = set()
         self._proved = set()
