@@ -260,6 +260,20 @@ def test_two_runs_at_once_do_not_disturb_each_other(
     assert backend.is_alive("n0")
 
 
+def test_a_run_that_is_refused_leaves_the_faults_of_the_other_one_alone(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """It has nothing to give back. Agents know no runs, and clear for anybody."""
+    backend.open(plan(tmp_path))
+    backend.apply(NetworkState(members=NAMES))
+    other = KubernetesBackend(server=cluster)
+    with pytest.raises(BackendError, match="has this member"):
+        other.open(plan(tmp_path))
+    other.close()
+    assert all(agent.until > 0.0 for agent in cluster.agents)
+    backend.wait(LEASE_SECONDS / 2)
+
+
 def test_without_a_group_a_scenario_runs_on_it_and_holds(
     backend: KubernetesBackend, tmp_path: Path
 ) -> None:

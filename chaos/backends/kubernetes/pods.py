@@ -222,6 +222,9 @@ class MemberPod:
         """Undo what a run did here, and have the pod's own member start. Where an agent or a keeper
         cannot be reached, its lease lapses by itself."""
         with suppress(NodeError):
+            if self.keep("GET", "/state")["run"] != run:
+                # The claim was refused, or has lapsed: what acts here may be another run's.
+                return
             if self.pod.has_agent:
                 self.agent.clear()
         with suppress(NodeError):
