@@ -133,17 +133,22 @@ def _pause(keeper: Keeper, body: object) -> Answer:
         keeper.pause(lease)
     except BusyError as error:
         raise RefusedError(BUSY, str(error)) from None
-    return as_json({"paused": True})
+    return _paused(keeper)
 
 
 def _renew(keeper: Keeper, body: object) -> Answer:
     keeper.renew(_lease(body))
-    return as_json({"paused": keeper.state()["paused"]})
+    return _paused(keeper)
 
 
 def _resume(keeper: Keeper) -> Answer:
     keeper.resume()
-    return as_json({"paused": False})
+    return _paused(keeper)
+
+
+def _paused(keeper: Keeper) -> Answer:
+    """Answer with the lapses, too: whoever pauses a member learns so that it went on meanwhile."""
+    return as_json({"paused": keeper.state()["paused"], "lapses": keeper.lapses})
 
 
 def _lease(body: object) -> float:

@@ -123,6 +123,8 @@ class Keeper:
         self.settings = settings
         self.member: Incarnation | None = None
         """The latest incarnation."""
+        self.lapses = 0
+        """How often a pause ended because it was not renewed in time."""
         self.is_over = asyncio.Event()
         self.code = 0
         self._environ = environ
@@ -241,6 +243,10 @@ class Keeper:
             member.signal(signal.SIGCONT)
 
     def _lapse(self) -> None:
+        if self.member is None or not self.member.is_paused:
+            # It has ended meanwhile.
+            return
+        self.lapses += 1
         self._say("nobody renewed the pause: the member goes on")
         self.resume()
 
@@ -255,7 +261,7 @@ class Keeper:
             "log": "",
         }
         state = self.member.state() if self.member is not None else ended
-        return state | {"run": self._claimed_by}
+        return state | {"run": self._claimed_by, "lapses": self.lapses}
 
     def delete(self) -> int:
         """Delete the folders of ended incarnations; return how many those were."""

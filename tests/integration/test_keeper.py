@@ -211,11 +211,12 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
     renewed = time.monotonic()
     until(lambda: state_of(pid) != "T", 5.0, lambda: kept.log, 0.02)
     assert time.monotonic() - renewed >= 0.5, "not before its lease is over"
+    assert kept.ask("POST", "/renew", {"lease": 1.0}) == {"paused": False, "lapses": 1}
     kept.wait_until_ready()
 
     kept.ask("POST", "/pause", {"lease": 60})
     until(lambda: state_of(pid) == "T", 5.0, lambda: kept.log, 0.02)
-    kept.ask("POST", "/resume", {})
+    assert kept.ask("POST", "/resume", {}) == {"paused": False, "lapses": 1}
     kept.wait_until_ready()
     kept.ask("POST", "/pause", {"lease": 60})
     kept.ask("POST", "/kill", {})

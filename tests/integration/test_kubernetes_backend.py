@@ -154,6 +154,33 @@ def test_a_pause_is_renewed_by_itself_and_ends_when_nobody_does(
         backend.wait(10.0)
 
 
+@pytest.mark.parametrize("notices", ["renewal", "resume", "kill"])
+def test_a_pause_that_ended_by_itself_ends_the_run(
+    notices: str, cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """No lease is renewed while an agent takes long to apply a state. The member went on, and who
+    judges would believe that it did not."""
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    backend.pause("n0")
+    agent = cluster.agents[1]
+    answer = agent.answer
+
+    def slow(target: str, asked: Mapping[str, Any]) -> tuple[int, object]:
+        if target == "/apply":
+            until(lambda: not cluster.keeper(0)["paused"], 6.0, cluster.logs)
+        return answer(target, asked)
+
+    agent.answer = slow  # type: ignore[method-assign]
+    backend.apply(NetworkState(members=NAMES))
+    with pytest.raises(BackendError, match="n0 was paused, and went on"):
+        {
+            "renewal": lambda: backend.wait(5.0),
+            "resume": lambda: backend.resume("n0"),
+            "kill": lambda: backend.kill("n0"),
+        }[notices]()
+
+
 def test_the_network_is_made_in_all_pods_renewed_and_cleared(
     cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
 ) -> None:

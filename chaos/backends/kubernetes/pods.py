@@ -61,6 +61,8 @@ class MemberPod:
         """The time of the last look that found the last incarnation running."""
         self.end: MemberExit | None = None
         """How the last incarnation ended."""
+        self._lapses: int | None = None
+        """How many pauses had lapsed in its keeper when this run first paused the member."""
         self._told: tuple[int, ...] = ()
         """The codes with which the last incarnation ends if it does what it was told."""
         self.agent = AgentClient(self._ask_agent)
@@ -113,6 +115,7 @@ class MemberPod:
             # The keeper refuses where no member runs, and else answers when it has ended.
             self._told = (-signal.SIGKILL,)
             self._note(reply.value())
+            self._check_pause(reply.value())
 
     def stop(self) -> None:
         """Have the member leave."""
@@ -121,13 +124,21 @@ class MemberPod:
 
     def pause(self, lease: float) -> None:
         """Pause the member for `lease` seconds."""
-        self.keep("POST", "/pause", {"lease": lease})
+        self._check_pause(self.keep("POST", "/pause", {"lease": lease}))
         self.is_paused = True
 
     def resume(self) -> None:
         """Resume the member."""
-        self.keep("POST", "/resume", {})
+        self._check_pause(self.keep("POST", "/resume", {}))
         self.is_paused = False
+
+    def _check_pause(self, answer: Mapping[str, Any]) -> None:
+        """LostError if a pause of this run has ended by itself: whoever judges would believe that
+        the member was paused."""
+        if self._lapses is None:
+            self._lapses = answer["lapses"]
+        elif answer["lapses"] != self._lapses:
+            raise LostError(f"{self.name} was paused, and went on: nobody renewed that in time")
 
     def is_alive(self) -> bool:
         """Whether the incarnation that this run started last still runs."""
@@ -237,7 +248,7 @@ class MemberPod:
         if self.claim(run):
             raise LostError(f"the keeper of {self.name} was started anew in the middle of the run")
         if is_paused:
-            self.keep("POST", "/renew", {"lease": lease})
+            self._check_pause(self.keep("POST", "/renew", {"lease": lease}))
         if is_applied:
             try:
                 self.agent.renew(lease)
