@@ -1,7 +1,8 @@
 """A thread that renews all that a run has in its pods: claims, pauses and network states.
 
 A thread, because one verb may take longer than a lease, and the other leases must last meanwhile.
-The thread ends when the session has not called for `LONGEST_SILENCE`: then all leases lapse.
+The thread ends when the session has not called for `LONGEST_SILENCE`: then all leases lapse, and
+the session is told so if it calls again.
 """
 
 from __future__ import annotations
@@ -82,10 +83,16 @@ class Leases:
             self._renew()
 
     def _work(self) -> None:
-        while not self._over.wait(EVERY_SECONDS) and self._failure is None:
-            if time.monotonic() - self._seen > LONGEST_SILENCE:
-                return
-            self.renew()
+        try:
+            while not self._over.wait(EVERY_SECONDS) and self._failure is None:
+                if (silence := time.monotonic() - self._seen) > LONGEST_SILENCE:
+                    self._failure = LostError(
+                        f"the run made no call for {silence:.0f} s, and has lost its pods"
+                    )
+                    return
+                self.renew()
+        except Exception as error:  # noqa: BLE001 nobody may believe that leases are still renewed
+            self._failure = LostError(f"leases are renewed no more, by a bug: {error!r}")
 
     def _renew(self) -> None:
         began = time.monotonic()

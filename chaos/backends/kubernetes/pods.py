@@ -73,12 +73,15 @@ class MemberPod:
 
     # -- Its keeper ------------------------------------------------------------------------------
 
-    def keep(self, method: str, target: str, body: object = None, timeout: float = 10.0) -> Any:  # noqa: ANN401 as answered
+    def keep(
+        self, method: str, target: str, body: object = None, timeout: float = 10.0
+    ) -> dict[str, Any]:
         """Send one request to the keeper; BackendError if it does not answer or refuses."""
         reply = self._reply(method, target, body, timeout)
-        if not reply.is_ok:
+        value = reply.value()
+        if not reply.is_ok or not isinstance(value, dict):
             raise BackendError(f"{self.pod.name}: {method} {target}: {_said(reply)}")
-        return reply.value()
+        return value
 
     def _reply(
         self,

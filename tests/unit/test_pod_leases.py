@@ -1,0 +1,66 @@
+"""The thread that renews leases in pods: the session is told whenever it does so no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes import leases
+from stormcast.chaos.backends.kubernetes.leases import Leases
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+
+
+class Pod:
+    """One that is renewed as a function says."""
+
+    is_paused = False
+
+    def __init__(self, renew: Callable[[], None]) -> None:
+        self._renew = renew
+
+    def renew(self, *_args: object, **_more: object) -> None:
+        self._renew()
+
+
+@contextmanager
+def renewing(renew: Callable[[], None]) -> Iterator[Leases]:
+    with ThreadPoolExecutor(1) as threads:
+        made = Leases("run-1", [cast(MemberPod, Pod(renew))], threads)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "EVERY_SECONDS", 0.01)
+
+
+def ended(made: Any) -> Leases:
+    made._thread.join(5.0)
+    assert not made._thread.is_alive()
+    return cast(Leases, made)
+
+
+def test_a_session_that_was_silent_for_too_long_is_told_that_it_has_lost_its_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a look into a debugger, or while the journals of many pods are fetched."""
+    monkeypatch.setattr(leases, "LONGEST_SILENCE", 0.1)
+    with renewing(lambda: None) as made, pytest.raises(BackendError, match="made no call for"):
+        ended(made).check()
+
+
+def test_a_session_is_told_that_nothing_is_renewed_when_the_thread_fails() -> None:
+    def fail() -> None:
+        raise TypeError("string indices must be integers")
+
+    with renewing(fail) as made, pytest.raises(BackendError, match="string indices"):
+        ended(made).check()
