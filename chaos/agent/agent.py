@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from secrets import token_hex
 
 from stormcast.chaos.drivers.base import Bites, Driver, DriverError, driver_of
 from stormcast.chaos.language.network_state import NetworkState
@@ -26,6 +27,8 @@ class Agent:
         self.drivers = tuple(drivers)
         """In the order in which they apply a state. They clear it in reverse order, so that no
         driver is given a packet before it listens, or after it has stopped."""
+        self.id = token_hex(8)
+        """Tells it from an agent that was there before, or will be after it."""
         self.lapses = 0
         """How often the lease lapsed because it was not renewed in time."""
         self.trouble: str | None = None

@@ -11,6 +11,7 @@ from stormcast.chaos.agent import unix_http
 from stormcast.chaos.agent.endpoints import read_bites_untrusted
 from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.chaos.drivers.base import Bites
+from stormcast.chaos.faults import Link
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import NAME, one_line
@@ -43,6 +44,10 @@ class AgentClient:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self._known: tuple[str, int] | None = None
+        """The agent's id, and how often its lease had lapsed, as it said first."""
+        self._acts = False
+        """Whether the state that was applied last differs from the network as it is by itself."""
 
     def features(self) -> dict[str, str | None]:
         """Return by feature (`stormcast.chaos.language.features.FEATURES`) None, or why not."""
@@ -53,15 +58,32 @@ class AgentClient:
 
     def apply(self, state: NetworkState, lease: float) -> None:
         """Bring the networks of the agent's sites into `state`, for `lease` seconds."""
-        self._ask("POST", "/apply", {"state": state.to_text(), "lease": lease})
+        self._change("/apply", {"state": state.to_text(), "lease": lease})
+        self._acts = bool(state.faults) or state.base != Link()
 
     def renew(self, lease: float) -> None:
         """Extend the lease of what `apply` set; LeaseLapsedError if it has lapsed."""
-        self._ask("POST", "/renew", {"lease": lease})
+        if self._change("/renew", {"lease": lease})["lease"] is None:
+            raise LeaseLapsedError("the agent's faults were ended by somebody else")
 
     def clear(self) -> None:
         """End all faults."""
-        self._ask("POST", "/clear", {})
+        self._change("/clear", {})
+
+    def _change(self, target: str, body: object) -> dict[str, Any]:
+        """Have something changed; LeaseLapsedError if what acted before ended meanwhile: a lapse is
+        over, and renewals succeed again, when a state is applied after it."""
+        answer = self._ask("POST", target, body)
+        match answer:
+            case {"agent": str(agent), "lapses": int(lapses), "lease": _}:
+                self._known = self._known or (agent, lapses)
+                if agent != self._known[0]:
+                    raise LeaseLapsedError("the agent was started anew, and what acted has ended")
+                if lapses != self._known[1] and self._acts:
+                    raise LeaseLapsedError("what acted has ended: nobody renewed it in time")
+                self._known = agent, lapses
+                return dict(answer)
+        raise AgentError(f"the agent's answer to POST {target} is no state")
 
     def release(self, fault: str | None) -> None:
         """Release the packets that `hold` rules keep: of one fault, or of all (None)."""

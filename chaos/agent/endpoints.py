@@ -18,7 +18,6 @@ MAX_BODY: Final = 1 << 20
 LEASES: Final = (0.1, 3600.0)
 """Shortest and longest lease in seconds: a shorter one could not be renewed in time, and a longer
 one would hardly ever lapse."""
-_DONE: Final[dict[str, object]] = {}
 
 
 def endpoints(agent: Agent) -> Table:
@@ -32,20 +31,20 @@ def endpoints(agent: Agent) -> Table:
         text = asked.get("state")
         if not isinstance(text, str):
             raise RefusedError(400, 'write {"state": TEXT, "lease": SECONDS}')
-        return await _do(agent.apply(parse_state(text), _lease(asked)))
+        return await _do(agent, agent.apply(parse_state(text), _lease(asked)))
 
     async def renew(body: object) -> Answer:
-        return await _do(agent.renew(_lease(_mapping(body, "lease"))))
+        return await _do(agent, agent.renew(_lease(_mapping(body, "lease"))))
 
     async def clear(body: object) -> Answer:
         _mapping(body)
-        return await _do(agent.clear())
+        return await _do(agent, agent.clear())
 
     async def release(body: object) -> Answer:
         fault = _mapping(body, "fault").get("fault")
         if not (fault is None or (isinstance(fault, str) and FAULT_ID.fullmatch(fault))):
             raise RefusedError(400, 'write {"fault": ID}, or {"fault": null} for all')
-        return await _do(agent.release(fault))
+        return await _do(agent, agent.release(fault))
 
     async def bites(_body: object) -> Answer:
         return as_json(write_bites(await agent.bites()))
@@ -62,7 +61,8 @@ def endpoints(agent: Agent) -> Table:
     }
 
 
-async def _do(work: Awaitable[None]) -> Answer:
+async def _do(agent: Agent, work: Awaitable[None]) -> Answer:
+    """Answer with the state: it says whether anything lapsed since the last request."""
     try:
         await work
     except LapsedError as error:
@@ -70,11 +70,16 @@ async def _do(work: Awaitable[None]) -> Answer:
     except DriverError as error:
         # The request is valid, but this machine refuses it.
         raise RefusedError(503, str(error)) from None
-    return as_json(_DONE)
+    return as_json(_state(agent))
 
 
 def _state(agent: Agent) -> dict[str, object]:
-    return {"lease": agent.left, "lapses": agent.lapses, "trouble": agent.trouble}
+    return {
+        "agent": agent.id,
+        "lease": agent.left,
+        "lapses": agent.lapses,
+        "trouble": agent.trouble,
+    }
 
 
 def write_bites(bites: Bites) -> dict[str, dict[str, int]]:

@@ -38,6 +38,8 @@ class FakeAgent:
     """Says yes, and keeps what it was told; nothing acts."""
 
     def __init__(self) -> None:
+        self.id = "an-agent"
+        self.lapses = 0
         self.states: list[str] = []
         self.until = 0.0
         self.renewals = 0
@@ -46,20 +48,22 @@ class FakeAgent:
     def answer(self, target: str, asked: Mapping[str, Any]) -> tuple[int, object]:
         if target == "/features":
             return 200, dict.fromkeys(FEATURES)
-        if target == "/state":
-            left = self.until - time.monotonic()
-            return 200, {"lease": left if left > 0 else None}
         if target == "/bites":
             return 200, self.bites
+        if 0.0 < self.until < time.monotonic():
+            self.until, self.lapses = 0.0, self.lapses + 1
+            if target == "/renew":
+                return 409, {"error": "the lease has lapsed"}
         if target == "/apply":
             self.states.append(asked["state"])
         if target == "/renew":
             self.renewals += 1
-        if target in ("/apply", "/renew"):
+        if target == "/apply" or (target == "/renew" and self.until):
             self.until = time.monotonic() + asked["lease"]
         if target == "/clear":
             self.until = 0.0
-        return 200, {}
+        left = self.until - time.monotonic() if self.until else None
+        return 200, {"agent": self.id, "lease": left, "lapses": self.lapses}
 
     def served(self, host: str, files: Files) -> Endpoint:
         """The same over TLS."""

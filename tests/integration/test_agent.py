@@ -136,7 +136,11 @@ def test_whoever_keeps_a_lease_in_time_has_it_and_whoever_comes_late_is_told_so(
         assert pair.arrives("n0")
         with pytest.raises(BackendError, match="the lease has lapsed, and the network is healed"):
             agent.keep()
-        agent.clear()
+        # Nor does whoever asks for another state, without a renewal, believe that it went on.
+        with pytest.raises(BackendError, match="nobody renewed it in time"):
+            agent.apply(state())
+        with pytest.raises(BackendError, match="nobody renewed it in time"):
+            agent.clear()
 
 
 def test_that_an_agent_was_killed_is_said(agent: AgentProcess) -> None:

@@ -208,8 +208,31 @@ def test_an_agent_that_was_started_anew_ends_the_run(
     """It knows nothing of what acted, and nothing acts any more: such a run proves nothing."""
     backend.open(plan(tmp_path))
     backend.apply(NetworkState(members=NAMES))
-    cluster.agents[2].answer = lambda *_asked: (200, {"lease": None})  # type: ignore[method-assign]
-    with pytest.raises(BackendError, match="agent of n2 was started anew"):
+    cluster.agents[2].id = "another-agent"
+    with pytest.raises(BackendError, match="network of n2 has healed: the agent was started anew"):
+        backend.wait(10.0)
+
+
+@pytest.mark.parametrize("then", ["apply", "clear"])
+def test_a_lease_that_lapsed_before_the_next_state_came_ends_the_run(
+    then: str, cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """The state after it has a lease of its own, which is renewed as if nothing had been."""
+    backend.open(plan(tmp_path))
+    fault = Partition(groups=(("n0",), ("n1", "n2")))
+    backend.apply(NetworkState(members=NAMES, faults={"f1": fault}))
+    cluster.agents[1].lapses += 1
+    with pytest.raises(BackendError, match="what acted has ended: nobody renewed it in time"):
+        backend.apply(NetworkState(members=NAMES)) if then == "apply" else backend.clear()
+
+
+def test_faults_that_somebody_else_ended_end_the_run(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    backend.open(plan(tmp_path))
+    backend.apply(NetworkState(members=NAMES))
+    cluster.agents[1].answer("/clear", {})
+    with pytest.raises(BackendError, match="ended by somebody else"):
         backend.wait(10.0)
 
 

@@ -252,10 +252,17 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
             client.release("f1")
             assert client.bites() == {"f1": {("n0", "n1"): 4}}
             client.clear()
+            # Where nothing acted, nothing is amiss when its lease has lapsed.
+            client.apply(replace(STATE, faults={}), 0.1)
+            asyncio.run_coroutine_threadsafe(lapse(agent), loop).result(5.0)
             client.apply(STATE, 0.1)
             asyncio.run_coroutine_threadsafe(lapse(agent), loop).result(5.0)
             with pytest.raises(LeaseLapsedError):
                 client.renew(60.0)
+            # What acts now does not tell of what acted no more.
+            for late in (lambda: client.apply(STATE, 60.0), client.clear):
+                with pytest.raises(LeaseLapsedError, match="nobody renewed it in time"):
+                    late()
 
         await asyncio.to_thread(script)
 

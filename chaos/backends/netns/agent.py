@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -59,14 +60,16 @@ class AgentProcess:
         self._start()
         begun = time.monotonic()
         places = {site.name: site.addresses for site in self._sites}
-        self._client.apply(replace(state, places=places), self._lease)
+        with _as_backend_error():
+            self._client.apply(replace(state, places=places), self._lease)
         self._renewed = begun
 
     def renew(self) -> None:
         """Extend what acts by another lease. BackendError when the last one has lapsed."""
         if self._renewed is not None:
             begun = time.monotonic()
-            self._client.renew(self._lease)
+            with _as_backend_error():
+                self._client.renew(self._lease)
             self._renewed = begun
 
     def keep(self) -> None:
@@ -79,7 +82,8 @@ class AgentProcess:
         """End all faults."""
         self._renewed = None
         if self._process is not None:
-            self._client.clear()
+            with _as_backend_error():
+                self._client.clear()
 
     def release(self, fault: str | None) -> None:
         """Release the packets that `hold` rules keep."""
@@ -136,3 +140,12 @@ class AgentProcess:
         ]
         whole = {"table": self._run.table, "control": f"unix:{SOCKET}", "sites": sites}
         return json.dumps(whole, indent=1) + "\n"
+
+
+@contextmanager
+def _as_backend_error() -> Iterator[None]:
+    """Turn what the client itself finds in an answer, such as a lapse, into a BackendError."""
+    try:
+        yield
+    except AgentError as error:
+        raise BackendError(f"{error}; run the scenario again") from None
