@@ -77,9 +77,10 @@ def run_on(
         try:
             record = play(scenario, seed, backend, logs, run=run, tell=tell)
             # The journals go only when the traces are there: until then they are the only copy that
-            # outlives this process.
+            # outlives this process. Where one did not come there are no traces, but other journals.
             write_evidence(scenario, seed, record, out)
-            _remove_journals(logs)
+            if record.evidence.members:
+                _remove_journals(logs)
         finally:
             _remove_sockets(logs)
     judgement = judge_run(scenario, record, min_bites)

@@ -151,6 +151,15 @@ class FakeCluster:
         told["STORMCAST_CLUSTER"] = f"default-{self._folder.name}"
         self.keepers.append(Process(words, self._folder, f"keeper-{number}", environment(told)))
 
+    def start_keeper_again(self, number: int) -> None:
+        """As a kubelet does with a container that has ended: its volumes are as they were."""
+        self.keepers[number].kill()
+        self.keepers[number].log.unlink()
+        self._keep(number)
+        self.keepers[number] = self.keepers.pop()
+        until(lambda: self._port(number) > 0, 20.0, self.logs)
+        self._ports[number] = self._port(number)
+
     def _port(self, number: int) -> int:
         found = re.search(r"listens on https?://127\.[\d.]+:(\d+)", self.keepers[number].tail(1000))
         return int(found[1]) if found else 0

@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,18 @@ from stormcast.chaos.backends.base import (
     MemberError,
     MemberPlan,
 )
-from stormcast.chaos.backends.kubernetes import KubernetesBackend
+from stormcast.chaos.backends.kubernetes import KubernetesBackend, pods
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.faults import Partition
 from stormcast.chaos.language.network_state import NetworkState, parse_state
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.runner import run_on
 from stormcast.chaos.session.session import play
+from stormcast.node.trace.files import read_traces
 from tests.helpers.certificates import Issuer
 from tests.helpers.pods import FakeCluster, ShutDoor, address_of
 
@@ -380,9 +383,13 @@ def test_a_member_that_was_killed_in_its_pod_is_told_with_its_signal(
 
 
 def test_a_container_that_was_started_again_is_told_with_the_reason_of_the_cluster(
-    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+    cluster: FakeCluster,
+    backend: KubernetesBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The keeper is gone with its member, so the run breaks off; the API server knows why."""
+    monkeypatch.setattr(pods, "BACK_SECONDS", 0.0)
 
     def kill(said: str) -> None:
         if "waiting for the workload" in said and 1 not in cluster.troubles:
@@ -411,6 +418,62 @@ def test_a_container_that_was_started_again_is_told_with_the_reason_of_the_clust
         rf"n1 died {WHEN} of signal 9 \(OOMKilled\); nothing in the scenario did that", death
     )
     assert broke_off.startswith("it broke off: ")
+
+
+def kill_second_keeper(cluster: FakeCluster, killed: threading.Event) -> Callable[[str], None]:
+    """Kill it with its member while the scenario runs."""
+
+    def tell(said: str) -> None:
+        if "waiting for the workload" in said and not killed.is_set():
+            time.sleep(1.0)  # Members have work to do, and write.
+            os.kill(cluster.keepers[1].pid, signal.SIGKILL)
+            killed.set()
+
+    return tell
+
+
+def test_what_a_member_wrote_outlives_its_container(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """The kubelet starts the keeper again, some time after the run has noticed that it is gone."""
+    killed = threading.Event()
+
+    def start_again() -> None:
+        assert killed.wait(60.0)
+        time.sleep(LEASE_SECONDS + 4.0)
+        cluster.start_keeper_again(1)
+
+    kubelet = threading.Thread(target=start_again)
+    kubelet.start()
+    tell = kill_second_keeper(cluster, killed)
+    record = play(parse_scenario(IN_PODS), 1, backend, tmp_path / "run", tell=tell)
+    kubelet.join()
+
+    assert record.broke_off
+    assert {label.partition("-")[0] for label in record.traces} == {"n0", "n1", "n2", "rig"}
+    assert (tmp_path / "run" / "n1" / "n1-1.log").exists()
+
+
+def test_a_pod_that_is_gone_takes_nobody_elses_journals_along(
+    cluster: FakeCluster,
+    backend: KubernetesBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is judged by a part of the traces, but it is there to be read."""
+    monkeypatch.setattr(pods, "BACK_SECONDS", 0.0)
+    tell = kill_second_keeper(cluster, threading.Event())
+    run_on(backend, parse_scenario(IN_PODS), 1, out=make_fresh(tmp_path, "run"), tell=tell)
+
+    left = {
+        name: sum(
+            len(blocks)
+            for journal in tmp_path.glob(f"run/logs/{name}/journal/*/journal")
+            for blocks in read_traces(journal).values()
+        )
+        for name in NAMES
+    }
+    assert 0 < left["n1"] < min(left["n0"], left["n2"]), "of n1 is what came as the run began"
 
 
 # -- What cannot work ----------------------------------------------------------------------------

@@ -293,9 +293,9 @@ class KubernetesBackend:
     def freeze(self) -> None:
         """Stop all members that run, for long enough to collect their journals and logs."""
         assert self._leases is not None
-        living = [pod for pod in self._pods if self.is_alive(pod.name)]
         self._leases.frozen()
-        self._pods.each(lambda pod: pod.pause(FREEZE_SECONDS), living)
+        # In each pod by itself: one that does not answer keeps no other from it.
+        self._pods.each(_freeze)
 
     def collect(self) -> Mapping[str, bytes]:
         """Fetch the journals and logs of all incarnations; returns the traces, by label."""
@@ -303,6 +303,11 @@ class KubernetesBackend:
         folder = self._plan.folder
         found = self._pods.each(lambda pod: pod.collect(folder))
         return {label: blocks for traces in found for label, blocks in traces.items()}
+
+
+def _freeze(pod: MemberPod) -> None:
+    if pod.is_alive():
+        pod.pause(FREEZE_SECONDS)
 
 
 def _features_of_agents(

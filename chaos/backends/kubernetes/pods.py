@@ -34,6 +34,10 @@ JOURNAL_SECONDS: Final = 120.0
 JOURNALS_BYTES: Final = 1 << 30
 """Bytes of all journals and logs of a member, unless a variable says more: what one incarnation's
 journal may hold."""
+BACK_SECONDS: Final = 15.0
+"""How long journals are waited for where no keeper answers: the kubelet starts one again that has
+ended, and the journals outlive it."""
+AGAIN_SECONDS: Final = 0.5
 JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
 _BY_SIGNAL: Final = 128
@@ -42,6 +46,10 @@ _BY_SIGNAL: Final = 128
 
 class LostError(BackendError):
     """A pod, its keeper or its agent was started anew during a run, or its lease has lapsed."""
+
+
+class SilentError(BackendError):
+    """A keeper does not answer."""
 
 
 class MemberPod:
@@ -95,7 +103,7 @@ class MemberPod:
         try:
             return self._api.ask(port, method, target, body, self._token, timeout, most)
         except UnreachableError as error:
-            raise BackendError(f"the keeper of {self.name} does not answer: {error}") from None
+            raise SilentError(f"the keeper of {self.name} does not answer: {error}") from None
 
     def claim(self, run: str) -> bool:
         """Claim the pod for a run, or renew the claim; returns whether the claim is new."""
@@ -197,7 +205,7 @@ class MemberPod:
     def collect(self, folder: Path) -> dict[str, bytes]:
         """Fetch the member's journals and logs into the folder of the run; returns the traces."""
         try:
-            reply = self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals)
+            reply = self._journals_reply()
         except TooLongError:
             raise BackendError(
                 f"the journals of {self.name} have more than {self._journals} bytes: make the run "
@@ -218,6 +226,16 @@ class MemberPod:
             if (journal := came / "journal").is_dir():
                 traces.update(read_traces(journal))
         return traces
+
+    def _journals_reply(self) -> Reply:
+        until = time.monotonic() + BACK_SECONDS
+        while True:
+            try:
+                return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals)
+            except SilentError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(AGAIN_SECONDS)
 
     # -- Its agent -------------------------------------------------------------------------------
 

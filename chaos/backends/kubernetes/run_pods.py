@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -116,11 +116,9 @@ class RunPods:
             for fault, pairs in counted.items()
         }
 
-    def each(
-        self, do: Callable[[MemberPod], T], pods: Iterable[MemberPod] | None = None
-    ) -> list[T]:
+    def each(self, do: Callable[[MemberPod], T]) -> list[T]:
         """Call `do` for all pods at once; raises the first failure when all calls have ended."""
-        work = [self._threads.submit(do, pod) for pod in (self if pods is None else pods)]
+        work = [self._threads.submit(do, pod) for pod in self]
         failures = [error for one in work if (error := one.exception()) is not None]
         for error in failures:
             if isinstance(error, NodeError) and not isinstance(error, BackendError):
