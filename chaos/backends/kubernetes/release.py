@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ NAME: Final = "app.kubernetes.io/name"
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 MEMBER: Final = "member"
+"""The component, and the name of the keeper's container."""
 AGENT: Final = "agent"
 PORTS: Final = {"keeper": 7801, "agent": 7802}
 """Ports of keepers and agents, for pods whose ports have no names."""
@@ -75,9 +77,12 @@ def find_release(api: Api, release: str = "") -> str:
 
 
 def member_pods(api: Api, release: str) -> list[Pod]:
-    """Return the member pods of a release, in order of their numbers."""
+    """Return the member pods of a release, in order of their numbers. Others may have the labels,
+    too, such as a copy that somebody made to look into a pod: they have other names."""
     found = api.pods(_selector({NAME: "stormcast", INSTANCE: release, COMPONENT: MEMBER}))
-    return sorted(map(_pod, found), key=lambda pod: pod.ordinal)
+    own = re.compile(rf"{re.escape(release)}-stormcast-[0-9]+")
+    pods = [_pod(one) for one in found if own.fullmatch(str(one["metadata"]["name"]))]
+    return sorted(pods, key=lambda pod: pod.ordinal)
 
 
 def choose_pods(pods: Sequence[Pod], number: int, release: str) -> list[Pod]:
@@ -132,25 +137,24 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         if volume.get("name") == TOKEN_VOLUME and "secret" in volume
     ]
     addresses = tuple(str(one["ip"]) for one in status.get("podIPs", ()) if "ip" in one)
-    ordinal = name.rpartition("-")[2]
     return Pod(
         name=name,
-        ordinal=int(ordinal) if ordinal.isdigit() else 0,
+        ordinal=int(name.rpartition("-")[2]),
         addresses=addresses or tuple(filter(None, (status.get("podIP"),))),
         ports=PORTS | {key: port for key, port in named.items() if key in PORTS},
         has_agent=any(container["name"] == AGENT for container in containers),
         is_tls=any(volume.get("name") == TLS_VOLUME for volume in spec.get("volumes", ())),
         secret=secrets[0] if secrets else f"{name.rpartition('-')[0]}-token",
         trouble=_trouble(meta, status),
-        **_last_end(spec, status),
+        **_last_end(status),
     )
 
 
-def _last_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how often the container of the keeper, a pod's first one, ended, and how at last."""
-    name = next((one["name"] for one in spec.get("containers", ())), "")
+def _last_end(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how often the container of the keeper ended, and how at last. It is not always the
+    first one: a service mesh puts its own before it."""
     for one in status.get("containerStatuses", ()):
-        if one.get("name") == name:
+        if one.get("name") == MEMBER:
             ended = one.get("state", {}).get("terminated") or {}
             last = ended or one.get("lastState", {}).get("terminated") or {}
             return {
