@@ -216,6 +216,16 @@ def test_an_agent_that_was_started_anew_ends_the_run(
         backend.wait(10.0)
 
 
+def test_an_agent_that_does_not_answer_is_an_error_and_no_missing_feature(
+    cluster: FakeCluster, backend: KubernetesBackend
+) -> None:
+    """`unsupported` would say that the scenario cannot run here; a controller waits, or tells of an
+    error."""
+    cluster.agents[1].answer = lambda *_asked: (502, "no JSON")  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match="the agent of demo-stormcast-1"):
+        backend.features()
+
+
 @pytest.mark.parametrize("then", ["apply", "clear"])
 def test_a_lease_that_lapsed_before_the_next_state_came_ends_the_run(
     then: str, cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path

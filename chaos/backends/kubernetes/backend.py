@@ -16,6 +16,7 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
 
+from stormcast.chaos.agent.client import AgentError
 from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
@@ -333,10 +334,13 @@ def _features_of_agents(
 
 
 def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
-    """Return the features of one agent; if it does not answer, the reason under the key ""."""
+    """Return the features of one agent; where there is none, the reason under the key "".
+    BackendError if it does not answer: what it could do, nobody knows."""
     try:
         return pod.agent.features()
-    except NodeError as error:
+    except AgentError as error:
+        if pod.pod.has_agent:
+            raise BackendError(str(error)) from None
         return {"": str(error)}
 
 
