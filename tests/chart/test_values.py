@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from tests.helpers.chart import CHART, HelmError, Rendered, render
+from tests.helpers.chart import CHART, HelmError, Rendered, render, template
 
 DIGEST = "sha256:" + "0" * 64
 RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
@@ -246,6 +246,22 @@ def _leaves(value: Any, key: str) -> Iterator[str]:
             yield from _leaves(inner, f"{key}.{name}" if key else name)
     else:
         yield key
+
+
+def test_a_large_number_is_written_with_all_its_digits() -> None:
+    """Helm's numbers are floats: one of a million is 1e+06 unless a template knows better, and no
+    program takes that for a whole number."""
+    large = 12_345_678
+    values = {
+        "member": {"seed": large, "protocols": {"MFC": {"max_credits": large}}},
+        "controller": {"seed": large, "keep": large},
+        "pod": {"terminationGracePeriodSeconds": large},
+        # What is made at random may look like anything.
+        **{name: {"existingSecret": "mine"} for name in ("token", "tls", "keys")},
+    }
+    text = template(values)
+    assert not re.findall(r"\d[eE][+]\d.*", text)
+    assert text.count(str(large)) == 5
 
 
 # -- What is refused -------------------------------------------------------------------------------

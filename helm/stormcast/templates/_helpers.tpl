@@ -97,7 +97,8 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* The content of a member's configuration, docs/node.md. */ -}}
+{{- /* The content of a member's configuration, docs/node.md. Numbers of values are floats, which from a
+million on are printed as 1e+06 unless they are made whole again. */ -}}
 {{- define "stormcast.memberConfig" -}}
 {{- $transport := "TCP" -}}
 {{- $settings := dict "bind_port" 7800 "port_range" 0 -}}
@@ -119,7 +120,7 @@ timing: {{ .timing }}
 unicast: {{ . }}
 {{- end }}
 discovery: {{ .discovery }}
-seed: {{ .seed }}
+seed: {{ int64 .seed }}
 protocols: {{- mergeOverwrite $protocols (deepCopy .protocols) | toYaml | nindent 2 }}
 {{- with .workload }}
 workload: {{- toYaml . | nindent 2 }}
