@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,40 @@ def test_a_name_too_long_for_labels_is_refused() -> None:
     assert helm("template", "x" * 40, CHART)
     with pytest.raises(HelmError, match="41 characters: 40 at most"):
         helm("template", "x" * 41, CHART)
+
+
+@pytest.mark.parametrize("name", ["2024", "7-members", "my.release"])
+def test_a_name_that_no_service_can_have_is_refused(name: str) -> None:
+    """Helm takes it, and the API server would refuse a part of the objects."""
+    with pytest.raises(HelmError, match="begin with a small letter"):
+        helm("template", name, CHART)
+
+
+def test_names_that_look_like_something_else_are_texts() -> None:
+    """To YAML `on` is true, and `77` a number; the API server takes only texts for names."""
+    secrets = {name: {"existingSecret": "123"} for name in ("token", "keys", "tls")}
+    values = secrets | {"images": {"pullSecrets": ["77"]}, "pod": {"priorityClassName": "10"}}
+    words = ("template", "on", CHART, "--namespace", "77", "--values", "-")
+    found = list(yaml.safe_load_all(helm(*words, text=yaml.safe_dump(values))))
+    named = {
+        value
+        for key, value in _leaves(found)
+        if key in ("app.kubernetes.io/instance", "namespace", "secretName", "priorityClassName")
+    }
+    assert named == {"on", "77", "123", "10"}
+    pulled = {value for _key, value in _leaves([one.get("spec", {}) for one in found])}
+    assert 77 not in pulled
+
+
+def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for name, inner in node.items():
+            yield from _leaves(inner, name)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _leaves(inner, key)
+    else:
+        yield key, node
 
 
 # -- What no pod may have, and what each must ------------------------------------------------------

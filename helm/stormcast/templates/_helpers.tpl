@@ -3,6 +3,10 @@
 {{- if gt (len .Release.Name) 40 -}}
 {{- fail (printf "release name %s has %d characters: 40 at most, for names made of it must fit a label" .Release.Name (len .Release.Name)) -}}
 {{- end -}}
+{{- /* Services are called like this, and their names are stricter than those of releases. */ -}}
+{{- if not (regexMatch "^[a-z][a-z0-9-]*$" .Release.Name) -}}
+{{- fail (printf "release name %s: begin with a small letter, and write small letters, digits and dashes, for Services are named after it" .Release.Name) -}}
+{{- end -}}
 {{- printf "%s-stormcast" .Release.Name -}}
 {{- end -}}
 
@@ -36,7 +40,7 @@
 {{- define "stormcast.tlsVolume" -}}
 - name: tls
   secret:
-    secretName: {{ include "stormcast.tls" . }}
+    secretName: {{ include "stormcast.tls" . | quote }}
     defaultMode: 0440
     items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
 {{- end -}}
@@ -45,14 +49,14 @@
 {{- define "stormcast.caVolume" -}}
 - name: ca
   secret:
-    secretName: {{ include "stormcast.tls" . }}
+    secretName: {{ include "stormcast.tls" . | quote }}
     items: [{key: ca.crt, path: ca.crt}]
 {{- end -}}
 
 {{- /* What a selector may hold: nothing that an upgrade changes. Call with a dict: root, component. */ -}}
 {{- define "stormcast.selector" -}}
 app.kubernetes.io/name: stormcast
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -78,7 +82,7 @@ imagePullPolicy: {{ .image.pullPolicy }}
 {{- with .Values.images.pullSecrets -}}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
