@@ -7,6 +7,7 @@ cluster and authenticate. Every error is one line with its remedy.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,11 @@ _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_TOO_MANY: Final = 429
+AGAIN: Final = 3
+"""How often a request is made again that an API server with too much to do turned away."""
+AWAY_SECONDS: Final = 0.5
+"""How long that is waited with: all in all, for less than a lease."""
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
 
@@ -140,7 +146,7 @@ class Api:
 
     def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
         try:
-            reply = self._server.request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY)
+            reply = self._request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY)
         except UnreachableError as error:
             raise BackendError(
                 f"no cluster answers at {self._server.host}: {error}; is KUBECONFIG the right one?"
@@ -169,13 +175,34 @@ class Api:
         if self._way is not None:
             return self._way.request(port, method, target, data, headers, timeout, most)
         path = f"/api/v1/namespaces/{self.namespace}/pods/{port.name}/proxy{target}"
-        reply = self._server.request(method, path, data, headers, timeout, most)
+        reply = self._request(method, path, data, headers, timeout, most)
+        if reply.status == _TOO_MANY:
+            raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")
         status = _status_of(reply)
         if status is None:
             return reply
         if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
             raise BackendError(self._refusal(reply, _VERBS.get(method, method), "pods/proxy"))
         raise UnreachableError(f"{port.pod} port {port.number}: {status}")
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
+    ) -> Reply:
+        """Ask the API server; again, if it turns the request away: then nobody has heard of it. No
+        pod answers so."""
+        reply = self._server.request(method, path, body, headers, timeout, most)
+        for _turn in range(AGAIN):
+            if reply.status != _TOO_MANY:
+                break
+            time.sleep(AWAY_SECONDS)
+            reply = self._server.request(method, path, body, headers, timeout, most)
+        return reply
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
         said = _status_of(reply) or one_line(reply.body.decode(errors="replace"), _SHOWN)
