@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from urllib3 import HTTPConnectionPool
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api, Port, TooLongError, UnreachableError
+from stormcast.chaos.backends.kubernetes.api import (
+    Api,
+    Port,
+    TooLongError,
+    UnreachableError,
+    read_bounded,
+)
 from stormcast.chaos.backends.kubernetes.direct import CONNECTIONS, DirectWay
 from stormcast.chaos.backends.netns.process import until
 from stormcast.node.control.server import Answer, Table, as_json, parse_body
@@ -52,6 +62,31 @@ def keeper(files: Files) -> Iterator[Endpoint]:
 
 def port_of(keeper: Endpoint, *, pod: str = "demo-stormcast-0", is_tls: bool = True) -> Port:
     return Port(pod, keeper.port, "127.0.0.1", is_tls)
+
+
+def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
+    """A pod that was taken over sends a byte now and then, so that no read of it is too late."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        drips = Thread(target=drip, args=(server,), daemon=True)
+        drips.start()
+        pool = HTTPConnectionPool("127.0.0.1", server.getsockname()[1])
+        answer = pool.request("GET", "/", timeout=1.0, retries=False, preload_content=False)
+        began = time.monotonic()
+        with pytest.raises(UnreachableError, match="comes too slowly"):
+            read_bounded(answer, LARGE, 1.0)
+        assert time.monotonic() - began < 3.0
+        drips.join(5.0)
+        assert not drips.is_alive(), "the connection was closed"
+
+
+def drip(server: socket.socket) -> None:
+    connection, _address = server.accept()
+    with connection, suppress(OSError):
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        for _byte in range(100):
+            connection.sendall(b"x")
+            time.sleep(0.1)
 
 
 def test_a_way_that_is_closed_keeps_no_connection(keeper: Endpoint, files: Files) -> None:

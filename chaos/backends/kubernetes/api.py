@@ -26,6 +26,8 @@ MAX_REPLY: Final = 16 << 20
 """Bytes of an answer; journals may have more. A pod that was taken over must not fill the memory of
 who asks it."""
 _READ: Final = 64 << 10
+_LEAST_RATE: Final = 1 << 20
+"""Bytes a second."""
 _SHOWN: Final = 200
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
@@ -300,7 +302,7 @@ class _Pool:
                 # Read below: the pool itself would read, and decompress, whatever comes.
                 preload_content=False,
             )
-            data = read_bounded(answer, most)
+            data = read_bounded(answer, most, timeout)
         except HTTPError as error:
             raise UnreachableError(short(error)) from None
         if data is None:
@@ -308,17 +310,22 @@ class _Pool:
         return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
 
 
-def read_bounded(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the package has no types
+def read_bounded(answer: Any, most: int, seconds: float) -> bytes | None:  # noqa: ANN401 the package has no types
     """Return the body of an answer as it was sent; None, and an end of the connection, if it has
-    more than `most` bytes."""
+    more than `most` bytes. UnreachableError if it comes slower than `_LEAST_RATE`, but for its
+    first `seconds`: the pool bounds each read alone, and a byte now and then would never end."""
     parts: list[bytes] = []
-    left = most
-    while part := answer.read(_READ, decode_content=False):
-        left -= len(part)
-        if left < 0:
+    size, began = 0, time.monotonic()
+    # Whatever there is, where `read` waits until it has as much as was asked for.
+    while part := answer.read1(_READ, decode_content=False):
+        size += len(part)
+        is_late = time.monotonic() - began > seconds + size / _LEAST_RATE
+        if size > most or is_late:
             answer.close()
             # Its place, where the number of connections has a bound; it is made anew there.
             answer.release_conn()
+            if is_late:
+                raise UnreachableError(f"the answer comes too slowly: {size} bytes so far")
             return None
         parts.append(part)
     answer.release_conn()

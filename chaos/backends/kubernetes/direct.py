@@ -60,7 +60,7 @@ class DirectWay:
                 retries=False,
                 preload_content=False,
             )
-            data = read_bounded(answer, most)
+            data = read_bounded(answer, most, timeout)
         except HTTPError as error:
             for cause in (error, *error.args):
                 if isinstance(cause, BaseException) and (why := why_refused(cause)):
