@@ -569,7 +569,7 @@ def nobody_leads_the_merge(patches: Patches) -> None:
 def only_coordinators_merge(patches: Patches) -> None:
     """A merge is made of coordinators' views: a member alone with an old view is forgotten."""
 
-    def groups_of(answers: Mapping[Address, Any]) -> dict[View, tuple[Address, ...]]:
+    def groups_of(answers: Mapping[Address, Any], _heard: Any) -> dict[View, tuple[Address, ...]]:
         ready = {m: answer for m, answer in answers.items() if not answer.is_rejected}
         views = [answer.view for m, answer in ready.items() if answer.view.coordinator == m]
         return {
