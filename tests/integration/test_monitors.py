@@ -212,6 +212,11 @@ async def test_a_transport_port_that_leaves_none_above_it_is_refused(
 @on_a_loop
 async def test_who_answers_and_is_not_the_member_does_not_stand_for_it(said: bytes) -> None:
     b = Member("b", 2, FdSock2Config(connect_timeout=0.1, port_range=0))
+    await is_not_taken_for(b, said)
+
+
+async def is_not_taken_for(b: Member, said: bytes, key: ClusterKey | None = None) -> None:
+    """Say this at the place of a member: who watches it takes it for gone."""
     taken: list[asyncio.StreamWriter] = []
 
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +224,7 @@ async def test_who_answers_and_is_not_the_member_does_not_stand_for_it(said: byt
         taken.append(writer)
 
     server = await asyncio.start_server(answer, "127.0.0.1", b.port + b.config.offset)
-    async with members("a", config=b.config) as (a,):
+    async with members("a", config=b.config, key=key) as (a,):
         a.watch(b.address)
         await until(lambda: a.links == [(2, False)])
     server.close()
@@ -350,21 +355,8 @@ async def test_who_has_not_the_key_is_told_nothing_and_keeps_no_place(said: byte
 @on_a_loop
 async def test_the_recorded_answer_of_a_member_does_not_stand_for_it() -> None:
     b = Member("b", 2, FdSock2Config(connect_timeout=0.3, port_range=0), key=KEY)
-    taken: list[asyncio.StreamWriter] = []
-
-    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        recorded = Hello(CLUSTER, 0, b.address, WATCHED, bytes(16), bytes(16))
-        writer.write(pack_hello(recorded, b.seals))
-        taken.append(writer)
-
-    server = await asyncio.start_server(answer, "127.0.0.1", b.port + b.config.offset)
-    async with members("a", config=b.config, key=KEY) as (a,):
-        a.watch(b.address)
-        await until(lambda: a.links == [(2, False)])
-    server.close()
-    for writer in taken:
-        writer.close()
-    await b.close()
+    recorded = Hello(CLUSTER, 0, b.address, WATCHED, bytes(16), bytes(16))
+    await is_not_taken_for(b, pack_hello(recorded, b.seals), KEY)
 
 
 @on_a_loop
