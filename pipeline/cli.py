@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stormcast.pipeline.files import Files
+    from stormcast.pipeline.judgement import Judgement
     from stormcast.pipeline.measured import Breach
     from stormcast.pipeline.tables import Tables
-    from stormcast.pipeline.verdict import Judgement
 
 VERIFY: Final = "verify"
 """The folder in a run's directory with the verdict of Spark; the run's own verdict stays."""
@@ -150,8 +150,7 @@ def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...
 def exit_code(judgements: Sequence[Judgement]) -> Exit:
     """Return the exit code of the worst verdict."""
     worst = max((judgement.verdict for judgement in judgements), default=None)
-    by_name = {"holds": Exit.HOLDS, "unknown": Exit.UNKNOWN, "violated": Exit.VIOLATED}
-    return by_name[str(worst)] if worst is not None else Exit.UNKNOWN
+    return Exit.of(worst)
 
 
 def tell(order: Order, judgements: Sequence[Judgement]) -> None:

@@ -12,14 +12,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from stormcast.pipeline.words import MULTICAST, RIG
+from stormcast.pipeline.words import MERGE, MULTICAST, RIG
 
 BUCKETS_PER_DOUBLING: Final = 8
 """Buckets of latency per doubling: each is 9% wide, so a quantile is at most that far off."""
 TRAFFIC: Final = ("sent", "delivered", "retransmitted", "requested", "acked")
 """Kinds of events of the traffic between two members."""
-MERGE: Final = 1
-"""`stream` of a view that joins groups that were apart."""
 BUSY: Final = (*TRAFFIC, "view", "fault", "suspect", "skipped", "alarm", "blocked")
 """Kinds of events that are worth showing; gauges and heartbeats go on until the end of a run."""
 BEGIN: Final = "begin"

@@ -22,7 +22,6 @@ _VERBS: Final = {
 _GROUP_KINDS: Final = frozenset({*_VERBS, "acked", "conn", "sync", "alarm"})
 _OF_APPLICATION: Final = frozenset({"offered", "cut", "handed", "abandoned"})
 _PARTIAL: Final = 1
-_MERGE: Final = 1
 
 Names = Mapping[int, str]
 """Shown names of a run's members, by short id."""
@@ -55,7 +54,7 @@ def _seconds(time: float) -> str:
 
 def _view(event: Row, creator: str, names: Names) -> str:
     by = f" of {creator}" if creator else ""
-    kind = "merged" if event.stream == _MERGE else "installed"
+    kind = "merged" if event.stream == words.MERGE else "installed"
     members = [_name(names, int(short, 16)) for short in (event.text or "").split(",") if short]
     return f"{kind} view {event.lo}{by}: {', '.join(members)}"
 

@@ -65,6 +65,7 @@ REPAIR: Final = 0
 JOINING: Final = 1
 CONFIRMED: Final = 2
 REGULAR: Final = 0
+MERGE: Final = 1
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""

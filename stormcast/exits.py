@@ -1,10 +1,12 @@
-"""What the command's exit codes mean."""
+"""The exit codes of the command."""
+
+from __future__ import annotations
 
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """0 to 3 are answers; what has none ends as a shell reports a process that died of a signal."""
+    """0 to 3 are results; 130 and 141 are ends by SIGINT and SIGPIPE, as a shell reports them."""
 
     HOLDS = 0
     VIOLATED = 1
@@ -13,3 +15,8 @@ class Exit(IntEnum):
     """Or unsupported: nothing was started. Or the machine has run out of something."""
     INTERRUPTED = 130
     PIPE_CLOSED = 141
+
+    @classmethod
+    def of(cls, verdict: object) -> Exit:
+        """Return the exit code of a verdict, or of its name; a run without one is unknown."""
+        return {"holds": cls.HOLDS, "violated": cls.VIOLATED}.get(str(verdict), cls.UNKNOWN)

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from stormcast.chaos.backends.sim.garbage import no_garbage_collection
 from stormcast.chaos.campaigns.fingerprint import fingerprint, kind_of
 from stormcast.chaos.campaigns.generate import CELLS, Cell, generate, least_of
 from stormcast.chaos.campaigns.pool import ProcessPool
@@ -300,7 +301,8 @@ def _run_guarded(seed: int, out: Path) -> SeedResult:
     """Run a seed; an exception of the run becomes a finding, and does not end the search."""
     began = time.perf_counter()
     try:
-        result = run_seed(seed, out=out)
+        with no_garbage_collection():
+            result = run_seed(seed, out=out)
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 whatever it is, it broke every promise

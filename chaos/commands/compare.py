@@ -6,7 +6,7 @@ import json
 
 from stormcast.chaos.campaigns.compare import compare as compare_generations
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from stormcast.chaos.commands.output import EXIT, in_columns, lacks, say
+from stormcast.chaos.commands.output import in_columns, lacks, say
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.exits import Exit
@@ -64,4 +64,4 @@ def compare(argv: list[str]) -> int:
             for row in rows
         ]
         print(in_columns(table))
-    return EXIT[worst(Verdict[row.verdict.upper()] for row in rows)]
+    return Exit.of(worst(Verdict[row.verdict.upper()] for row in rows))

@@ -12,18 +12,10 @@ from typing import Final
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.campaigns.replay import KeptRun
-from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import printable
-
-EXIT: Final = {
-    Verdict.HOLDS: Exit.HOLDS,
-    Verdict.VIOLATED: Exit.VIOLATED,
-    Verdict.UNKNOWN: Exit.UNKNOWN,
-}
-
 
 QUIET_SECONDS: Final = 10.0
 """The time between two lines of progress where they do not replace each other."""

@@ -23,7 +23,6 @@ from stormcast.chaos.commands.arguments import (
 )
 from stormcast.chaos.commands.output import (
     DICE,
-    EXIT,
     RUNS,
     end_progress,
     give_up,
@@ -46,6 +45,7 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_on, run_scenario
+from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.keys.cluster_keys import ClusterKey, read_keys
 
@@ -113,7 +113,7 @@ def run(argv: list[str]) -> int:
         print(in_plain_lines(report(outcome)))
     if outcome.run.is_cut_short:
         raise KeyboardInterrupt
-    return EXIT[outcome.verdict]
+    return Exit.of(outcome.verdict)
 
 
 def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Keys]:

@@ -238,9 +238,7 @@ class Controller:
     # -- Results -------------------------------------------------------------------------------
 
     def _count(self, verdict: str) -> None:
-        code = {str(Verdict.HOLDS): Exit.HOLDS, str(Verdict.VIOLATED): Exit.VIOLATED}.get(
-            verdict, Exit.UNKNOWN
-        )
+        code = Exit.of(verdict)
         # A violation is proof, and outweighs everything.
         if self.worst != Exit.VIOLATED and code != Exit.HOLDS:
             self.worst = code

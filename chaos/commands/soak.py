@@ -16,7 +16,13 @@ from typing import Any, Final
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.backends.signals import sigterm_interrupts
-from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.arguments import (
+    add_backend,
+    add_json,
+    parser_of,
+    read_duration,
+    read_seed,
+)
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -42,7 +48,7 @@ from stormcast.chaos.soak.storm_file import load_storm
 from stormcast.exits import Exit
 from stormcast.locks import lock
 from stormcast.node.core.errors import ConfigError, NodeError
-from stormcast.node.reading.quantities import DURATION, UnitError
+from stormcast.node.reading.quantities import DURATION
 
 MEMBERS: Final = 4
 LINE_SECONDS: Final = 60.0
@@ -69,7 +75,7 @@ def soak(argv: list[str], report: Report) -> int:
     parser.add_argument(
         "--for",
         dest="seconds",
-        type=_duration,
+        type=read_duration,
         default=1800.0,
         metavar="TIME",
         help="how long members live: virtual time in the simulator (default 30min)",
@@ -116,10 +122,15 @@ def _cut(argv: list[str]) -> int:
     )
     parser.add_argument("soak", type=Path, metavar="DIR", help="what stormcast soak has left")
     parser.add_argument(
-        "--from", dest="start", type=_duration, default=0.0, metavar="TIME", help="(default 0s)"
+        "--from", dest="start", type=read_duration, default=0.0, metavar="TIME", help="(default 0s)"
     )
     parser.add_argument(
-        "--to", dest="end", type=_duration, default=inf, metavar="TIME", help="(default the end)"
+        "--to",
+        dest="end",
+        type=read_duration,
+        default=inf,
+        metavar="TIME",
+        help="(default the end)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="a new file (default stdout)")
     args = parser.parse_args(argv)
@@ -364,11 +375,7 @@ class _Watch:
             print(in_plain_lines(f"soak: {self._directory.path}"))
         if self.is_interrupted and self._verdict() is not Verdict.VIOLATED:
             raise KeyboardInterrupt
-        return {
-            Verdict.HOLDS: Exit.HOLDS,
-            Verdict.VIOLATED: Exit.VIOLATED,
-            Verdict.UNKNOWN: Exit.UNKNOWN,
-        }[self._verdict()]
+        return Exit.of(self._verdict())
 
 
 def _drift_line(drift: Drift) -> str:
@@ -381,10 +388,3 @@ def _drift_line(drift: Drift) -> str:
         f"drift: {drift.figure} of {drift.of}: {said['verdict']}, {slope.value / scale:+.2f} {unit}"
         f" an hour by {slope.samples} samples (above {limit / scale:g} it grows)"
     )
-
-
-def _duration(text: str) -> float:
-    try:
-        return DURATION.parse(text)
-    except UnitError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

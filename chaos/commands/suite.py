@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_count, read_seed
 from stormcast.chaos.commands.install import InstallError, install_lacking
 from stormcast.chaos.commands.output import (
-    EXIT,
     RUNS,
     Meter,
     about,
@@ -241,7 +240,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
             "every scenario in virtual time, and the museum of flaws: "
             "stormcast chaos-test --backend sim"
         )
-    return EXIT[verdict]
+    return Exit.of(verdict)
 
 
 def _directory(args: argparse.Namespace) -> Path:
@@ -336,7 +335,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
         print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {out}")
         if remark:
             print(remark)
-    return EXIT[verdict]
+    return Exit.of(verdict)
 
 
 def _matrices(results: Sequence[SideResult]) -> str:

@@ -16,7 +16,9 @@ from typing import Final
 from stormcast.chaos.faults import Link, Names
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
 from stormcast.chaos.language.shapes import (
+    POSITIVE_TIME,
     TEXT,
+    TIME,
     Key,
     Notation,
     Plain,
@@ -47,7 +49,7 @@ from stormcast.chaos.language.workload import (
 )
 from stormcast.node.member.loads import LOADS
 from stormcast.node.reading.parsing import MAX_BYTES, decode
-from stormcast.node.reading.quantities import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
+from stormcast.node.reading.quantities import BANDWIDTH, RATIO, SHARE, SIZE
 from stormcast.node.reading.yaml_nodes import Item, compose
 from stormcast.node.settings import is_path
 
@@ -180,8 +182,6 @@ def _needs(scenario: Scenario) -> Names:
 
 
 _SHARE: Final = quantity(SHARE)
-_TIME: Final = quantity(DURATION)
-_POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
 
 
 def _check_network(item: Item, link: Link) -> None:
@@ -194,12 +194,12 @@ def _check_network(item: Item, link: Link) -> None:
 NETWORK: Final = Shape(
     Link,
     {
-        "delay": Key("delay", _TIME, 0.001),
-        "jitter": Key("jitter", _TIME, 0.0),
+        "delay": Key("delay", TIME, 0.001),
+        "jitter": Key("jitter", TIME, 0.0),
         "loss": Key("loss", _SHARE, 0.0),
         "duplicate": Key("duplicate", _SHARE, 0.0),
         "reorder": Key("reorder", _SHARE, 0.0),
-        "reorder_by": Key("reorder_by", _TIME, 0.0),
+        "reorder_by": Key("reorder_by", TIME, 0.0),
         "corrupt": Key("corrupt", _SHARE, 0.0),
         "bandwidth": Key("bandwidth", quantity(BANDWIDTH, above_zero=True), None),
     },
@@ -225,8 +225,8 @@ BUDGET: Final = Shape(
 LIMITS: Final = Shape(
     Limits,
     {
-        "run": Key("run", _POSITIVE_TIME, 60.0),
-        "settle": Key("settle", _TIME, 20.0),
+        "run": Key("run", POSITIVE_TIME, 60.0),
+        "settle": Key("settle", TIME, 20.0),
         "trace": Key("trace", quantity(SIZE, above_zero=True), 200 << 20),
     },
 )

@@ -105,6 +105,10 @@ def quantity(kind: Quantity, *, above_zero: bool = False) -> Notation:
     return Notation(read, kind.write)
 
 
+TIME: Final = quantity(DURATION)
+POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
+
+
 def span(kind: Quantity) -> Notation:
     """A quantity such as 2s, or the least and the most of it, such as 1s..8s."""
     one = quantity(kind, above_zero=True)

@@ -11,6 +11,8 @@ from typing import Any, Final
 from stormcast.chaos import faults
 from stormcast.chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
 from stormcast.chaos.language.shapes import (
+    POSITIVE_TIME,
+    TIME,
     Key,
     Notation,
     Plain,
@@ -76,17 +78,15 @@ NAME: Final = word(
     _FAULT_NAME,
     "use small letters, digits and dashes, and not network, f1, f2 …: these are taken",
 )
-_TIME: Final = quantity(DURATION)
-_POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
 _SHARE: Final = quantity(SHARE, above_zero=True)
 _SEQNOS: Final = whole_range(0)
 
-AT: Final = {"at": Key("at", _TIME)}
-FOR: Final = {"for": Key("duration", _POSITIVE_TIME, None)}
+AT: Final = {"at": Key("at", TIME)}
+FOR: Final = {"for": Key("duration", POSITIVE_TIME, None)}
 NAMED: Final = {"name": Key("name", NAME, None)}
 FLAPS: Final = {
-    "every": Key("every", _POSITIVE_TIME, None),
-    "up": Key("up", _POSITIVE_TIME, None),
+    "every": Key("every", POSITIVE_TIME, None),
+    "up": Key("up", POSITIVE_TIME, None),
 }
 
 
@@ -164,10 +164,10 @@ def actions(members: Names) -> dict[str, Shape]:
         ),
         "delay": on_links(
             faults.Delay,
-            links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)},
+            links | {"delay": Key("delay", TIME), "jitter": Key("jitter", TIME, 0.0)},
         ),
         "duplicate": on_links(faults.Duplicate, share),
-        "reorder": on_links(faults.Reorder, share | {"by": Key("by", _POSITIVE_TIME)}),
+        "reorder": on_links(faults.Reorder, share | {"by": Key("by", POSITIVE_TIME)}),
         "corrupt": on_links(faults.Corrupt, share),
         "bandwidth": on_links(
             faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
@@ -178,7 +178,7 @@ def actions(members: Names) -> dict[str, Shape]:
             links
             | {
                 "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
-                "after": Key("after", _POSITIVE_TIME),
+                "after": Key("after", POSITIVE_TIME),
                 "copies": Key("copies", whole(1, 1000), 1),
             },
         ),
@@ -195,7 +195,7 @@ def actions(members: Names) -> dict[str, Shape]:
             {
                 "does": Key("does", one_of(RULES, "deed")),
                 "match": Key("match", _match(members).notation(), Match()),
-                "delay": Key("delay", _POSITIVE_TIME, 0.0),
+                "delay": Key("delay", POSITIVE_TIME, 0.0),
                 "copies": Key("copies", whole(1, 100), 1),
                 "times": Key("times", whole(1), None),
             },
@@ -211,7 +211,7 @@ def actions(members: Names) -> dict[str, Shape]:
         "join": Shape(faults.Join, member),
         "churn": Shape(
             faults.Churn,
-            {"members": Key("members", some, members), "every": Key("every", _POSITIVE_TIME)},
+            {"members": Key("members", some, members), "every": Key("every", POSITIVE_TIME)},
         ),
         "forget": Shape(
             faults.Forget,

@@ -16,14 +16,13 @@ from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.coverage import spans
 from stormcast.chaos.oracles.history import EPSILON, Member, Noted
+from stormcast.chaos.oracles.records import VIEW_MASK
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
 from stormcast.node.trace import Event
 
 MULTICAST: Final = frozenset({wire.NAKACK2, wire.MCAST})
 """Protocols whose messages are for the whole group, and whose windows name no connection."""
-VIEW_MASK: Final = 0xFFFFFFFF
-"""The bits of a view's number that a record keeps."""
 
 
 class Installed(NamedTuple):

@@ -17,8 +17,9 @@ from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
+from stormcast.chaos.oracles.groups import MULTICAST, Installed
 from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.records import VIEW_MASK
 from stormcast.chaos.session.record import Life, Pair, Reached, ResyncTimes, ViewSeen
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT

@@ -13,6 +13,7 @@ from stormcast.chaos.faults import Names
 READY_SECONDS: Final = 90.0
 """Seconds that members may take to be ready, in any timing."""
 POLL_SECONDS: Final = 0.1
+"""Seconds between two looks at members while something is expected of them."""
 
 State = dict[str, Any]
 """A member's answer to `GET /state` (docs/node.md)."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
@@ -28,7 +28,7 @@ from stormcast.chaos.session.nemesis import Nemesis
 from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_record, record_of
-from stormcast.chaos.session.roster import Roster
+from stormcast.chaos.session.roster import POLL_SECONDS, Roster
 from stormcast.chaos.session.settling import (
     LONGEST_WAIT,
     STILL_SECONDS,
@@ -40,9 +40,6 @@ from stormcast.chaos.session.settling import (
 )
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
-
-POLL_SECONDS: Final = 0.1
-"""Seconds between two looks at members while something is expected of them."""
 
 Whole = Callable[[Mapping[str, bytes]], dict[str, bytes]]
 """Takes the traces of members and rig that are there, and returns those of the whole."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.records.directory import make_fresh, take
 from stormcast.chaos.session.outcome import RunOutcome, write_run
+from stormcast.chaos.session.runner import LOGS
 from stormcast.chaos.soak.player import Window
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import dump_storm, load_storm
@@ -23,7 +24,6 @@ SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 INCIDENTS: Final = "incidents"
-LOGS: Final = "logs"
 _OF_A_WINDOW: Final = frozenset({"window", "verdict", "seconds", "sent", "faults", "weights"})
 """What a line of a window says at least."""
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Payload
-from stormcast.node.core.wire import Head
+from stormcast.node.core.wire import LOW_HALF, Head
 
 Hash64 = Callable[[Payload], int]
 
@@ -28,7 +28,6 @@ _LENGTH: Final = struct.Struct(">I")
 _MAGIC, _VERSION, _CLUSTER, _CHECK_FIELD = map(
     Head._fields.index, ("magic", "version", "cluster", "check")
 )
-_LOW_HALF: Final = 0xFFFFFFFF
 _SWAP: Final = byteorder == "little"
 _VECTOR_CODES: Final = {2: "H", 4: "I"}
 
@@ -159,7 +158,7 @@ class Codec:
             self.cluster, self.source, dest, conn, lo,
             digest, mark, stamp, len(data), headers, width, 0,
         )  # fmt: skip  # a header's fields
-        return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
+        return front + _CHECK.pack(self.hash64(front) & LOW_HALF)
 
     def pack_control(
         self,
@@ -184,12 +183,12 @@ class Codec:
             self.cluster, self.source, dest, conn, lo,
             self.hash64(body) if body else 0, mark, stamp, len(body), 0, 0, 0,
         )  # fmt: skip  # a header's fields
-        return front + _CHECK.pack(self.hash64(front) & _LOW_HALF) + body
+        return front + _CHECK.pack(self.hash64(front) & LOW_HALF) + body
 
     def readdress(self, head: Head, dest: int, transmission: int) -> bytes:
         """Pack the head of any member's frame anew, to repeat the frame on behalf of its sender."""
         front = _FRONT.pack(*head._replace(dest=dest, transmission=transmission)[:-1])
-        return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
+        return front + _CHECK.pack(self.hash64(front) & LOW_HALF)
 
     def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
         """Return the head and body of the frame at `offset`, or raise BadFrame with the reason."""
@@ -221,6 +220,6 @@ class Codec:
         if fields[_CLUSTER] != self.cluster:
             raise BadFrame("cluster")
         check_at = offset + wire.CHECK_OFFSET
-        if self.hash64(buffer[offset:check_at]) & _LOW_HALF != fields[_CHECK_FIELD]:
+        if self.hash64(buffer[offset:check_at]) & LOW_HALF != fields[_CHECK_FIELD]:
             raise BadFrame("head-check")
         return fields

@@ -19,6 +19,10 @@ from stormcast.node.core.names import printable
 MAX_MEMBERS: Final = 4096
 """Members that a view or a digest from the network may name."""
 
+MAX_NAMED: Final = 4 * MAX_MEMBERS
+"""Members that the answers of one merge, or the views of one check of MERGE3, may name together;
+later answers are refused."""
+
 MAX_TEXT: Final = 255
 """Bytes of a text in a body, at most."""
 

@@ -11,6 +11,8 @@ from typing import Annotated, Final, NamedTuple, get_type_hints
 
 MAGIC: Final = 0x5C
 VERSION: Final = 1
+LOW_HALF: Final = 0xFFFFFFFF
+"""The half of 64 bits that a check sum, and the number of a view in some fields, keeps."""
 PREAMBLE_SIZE: Final = 32
 
 

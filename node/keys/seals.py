@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.wire import Head
+from stormcast.node.core.wire import LOW_HALF, Head
 from stormcast.node.keys.cluster_keys import KEY_SIZE
 from stormcast.node.keys.replays import Replays
 
@@ -55,7 +55,6 @@ _NONCE: Final = struct.Struct(">4xQ")
 """Four bytes of nothing, the number of the seal."""
 _NUMBER: Final = struct.Struct(">Q")
 _CHECK: Final = struct.Struct(">I")
-_LOW_HALF: Final = 0xFFFFFFFF
 _TEXT: Final = b"stormcast-text\0"
 """Front of what is authenticated of a text, which is no frame."""
 _TEXT_SEAL: Final = wire.SEAL_STRUCT.size + _NUMBER.size
@@ -158,7 +157,7 @@ class Seals:
             before, _digest, middle, _size, last, _seal = _PARTS.unpack_from(head)
             size = len(content) + OVERHEAD
             front = _PARTS.pack(before, number, middle, size, last, wire.SEALED)
-            front += _CHECK.pack(hash64(front) & _LOW_HALF) + self._mark
+            front += _CHECK.pack(hash64(front) & LOW_HALF) + self._mark
             sealed.append((dest, front, self._seal(_NONCE.pack(number), content, front)))
         return sealed
 

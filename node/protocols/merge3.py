@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import Address, View, ViewId
-from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
+from stormcast.node.core.packing import MAX_NAMED, Reader, Writer
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Disagreement, Lagging
 from stormcast.node.protocols.layer import Layer, MemberContext
@@ -31,8 +31,6 @@ from stormcast.node.protocols.proof import Proof
 MAX_STRANGERS: Final = 1024
 """Strangers whose INFO is kept until the next check; the one that was heard first is forgotten for
 another. Members of past views do not count: strangers must not push them out."""
-MAX_NAMED: Final = 4 * MAX_MEMBERS
-"""Members that the views of one check may name all together; later answers are refused."""
 REPEAT: Final = 0.5
 """Seconds between two requests for one view: a request may be lost."""
 

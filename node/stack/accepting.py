@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node.core import wire
+from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.errors import require
 from stormcast.node.core.model import (
     DONT_BUNDLE,
@@ -20,7 +21,6 @@ from stormcast.node.core.model import (
     as_payload,
 )
 from stormcast.node.protocols.frag import Fragmenter
-from stormcast.node.protocols.unicast import UNLIMITED
 from stormcast.node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD, Lane, Run
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from stormcast.node.settings.description import describe
 
 if TYPE_CHECKING:
     from stormcast.node.core.model import Address
+    from stormcast.node.protocols.events import Install
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
     from stormcast.node.settings import StackSettings
@@ -60,6 +61,20 @@ class Record:
         self.gauge_at = now + GAUGE_INTERVAL
         settings = describe(self._settings, self.bounds(lateness))
         self._port.tracer.record(trace.START, now, text=trace.describe_start(address, settings))
+
+    def view(self, event: Install, now: float) -> None:
+        """Record a new view: a regular one, or that of a merge."""
+        view = event.view
+        self._port.tracer.record(
+            trace.VIEW,
+            now,
+            stream=trace.REGULAR if event.mutual is None else trace.MERGE,
+            peer=view.id.creator.short if self._group is not None else 0,
+            view=view.id.number & 0xFFFFFFFF,
+            lo=view.id.number,
+            count=len(view.members),
+            text=",".join(f"{member.short:08x}" for member in view.members),
+        )
 
     def bounds(self, lateness: float = 0.0) -> dict[str, Bounds]:
         """Return what each protocol promises, by its name, if turns may be late by `lateness`."""

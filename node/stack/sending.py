@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stormcast.node import trace
+from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.model import NO_FC, NO_RELIABILITY, OOB
 from stormcast.node.protocols.frag import HEADER, CutMessage
-from stormcast.node.protocols.unicast import UNLIMITED
 from stormcast.node.stack.lane import LENGTH_COST, Lane, OpenEarly, Taken
 
 if TYPE_CHECKING:

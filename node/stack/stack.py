@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stormcast.node import trace
 from stormcast.node.core import wire
@@ -116,7 +116,7 @@ class Stack:
         self._unicasts = Sender(
             settings, port, self.unicast, unicasts, flow.get(wire.UFC), unreliable
         )
-        self._multicasts = self._make_multicasts(flow, unreliable)
+        self._multicasts = _made_multicasts(settings, port, self.group, unreliable)
         self._hand_over = HandOver(settings, port, self.unicast, self.multicast, flow)
         self._test_protocols = TestProtocols(
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
@@ -143,20 +143,6 @@ class Stack:
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
-
-    def _make_multicasts(self, flow: Mapping[int, Any], unreliable: Unreliable) -> Sender | None:
-        if self.multicast is None:
-            return None
-        positions = MulticastPositions(self.multicast, self._port)
-        return Sender(
-            self.settings,
-            self._port,
-            self.multicast,
-            positions,
-            flow.get(wire.MFC),
-            unreliable,
-            self.group,
-        )
 
     # -- Life ------------------------------------------------------------------------------------
 
@@ -417,17 +403,7 @@ class Stack:
     def _adopt(self, event: Install, now: float) -> None:
         """Record a new view, and pass it to unicast, the hand-over and the application."""
         view = event.view
-        members = ",".join(f"{member.short:08x}" for member in view.members)
-        self._tracer.record(
-            trace.VIEW,
-            now,
-            stream=trace.REGULAR if event.mutual is None else trace.MERGE,
-            peer=view.id.creator.short if self.group is not None else 0,
-            view=view.id.number & 0xFFFFFFFF,
-            lo=view.id.number,
-            count=len(view.members),
-            text=members,
-        )
+        self.record.view(event, now)
         shorts = frozenset(member.short for member in view.members)
         if self._seals is not None:
             self._seals.on_view(shorts)
@@ -488,3 +464,14 @@ def _made_unicast(
     if settings.has_group:
         made.set_grouped()
     return made
+
+
+def _made_multicasts(
+    settings: StackSettings, port: Port, group: Group | None, unreliable: Unreliable
+) -> Sender | None:
+    if group is None:
+        return None
+    multicast = group.multicast
+    positions = MulticastPositions(multicast, port)
+    flow_control = group.flow.get(wire.MFC)
+    return Sender(settings, port, multicast, positions, flow_control, unreliable, group)

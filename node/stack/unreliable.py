@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import pack_body, unpack_lengths_untrusted
+from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.model import DONT_LOOPBACK, Delivery
 from stormcast.node.core.wire import GROUP, Head
-from stormcast.node.protocols.unicast import UNLIMITED
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.multicast import Multicast

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormcast.pipeline.findings import Finding
-from stormcast.pipeline.verdict import Judgement
+from stormcast.pipeline.judgement import Judgement
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES
 from tests.oracles.test_corpus import judged

@@ -11,10 +11,11 @@ from pyspark.sql.functions import col
 
 from stormcast.pipeline import files, verdict
 from stormcast.pipeline.checks import g1_no_loss
+from stormcast.pipeline.judgement import Judgement
 from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Question
 from stormcast.pipeline.tables import Tables
-from stormcast.pipeline.verdict import Judgement, Verifier
+from stormcast.pipeline.verdict import Verifier
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 

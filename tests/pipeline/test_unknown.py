@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormcast.node.trace.files import count_events
-from stormcast.pipeline.verdict import Judgement
+from stormcast.pipeline.judgement import Judgement
 from tests.pipeline.doubtful import OTHERS, UNKNOWN
 
 pytestmark = pytest.mark.slow

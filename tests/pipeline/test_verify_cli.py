@@ -26,10 +26,10 @@ from stormcast.pipeline import cli, session
 from stormcast.pipeline import findings as spark
 from stormcast.pipeline.evidence import digest_of
 from stormcast.pipeline.findings import Finding
+from stormcast.pipeline.judgement import Figures, Judgement
 from stormcast.pipeline.questions import CannotError, Question
 from stormcast.pipeline.report.run_files import read_run
 from stormcast.pipeline.report.run_report import run_report
-from stormcast.pipeline.verdict import Figures, Judgement
 from tests.oracles.story import Story
 from tests.pipeline.batch import write_run
 

@@ -15,10 +15,10 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.language.cluster import MAX_MEMBERS
+
 BRIDGE: Final = "bridge"
 """The bridge's name among the members' namespaces; no member can be called so."""
-MAX_MEMBERS: Final = 256
-"""The same limit as in a scenario."""
 _FIRST4: Final = IPv4Address("198.18.0.2")
 _FIRST6: Final = IPv6Address("fd00:5c::2")
 OF_RUN: Final = "SC_RUN"

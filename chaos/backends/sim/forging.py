@@ -14,12 +14,11 @@ from stormcast.node.core import wire
 from stormcast.node.core.codec import Body, Codec, pack_body, unpack_lengths_untrusted
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, Address
-from stormcast.node.core.wire import Head
+from stormcast.node.core.wire import LOW_HALF, Head
 from stormcast.node.protocols.gms.messages import pack_address, unpack_view_untrusted
 
 TEXT: Final = b"a stranger says "
 """Stands in forged messages, again and again."""
-_LOW_HALF: Final = 0xFFFFFFFF
 _SEAL: Final = wire.SEAL_STRUCT.size
 
 
@@ -93,7 +92,7 @@ def _in_its_seal(head: Head, frame: bytes) -> bytes:
     """Return the next batch in the seal of this one: its mark and tag, and the next number."""
     following = head._replace(lo=head.lo + head.count, digest=head.digest + 1)
     front = wire.HEAD_STRUCT.pack(*following)[: wire.CHECK_OFFSET]
-    check = (xxh3_64_intdigest(front) & _LOW_HALF).to_bytes(4, "big")
+    check = (xxh3_64_intdigest(front) & LOW_HALF).to_bytes(4, "big")
     mark = frame[wire.HEAD_SIZE : wire.HEAD_SIZE + _SEAL]
     hidden = len(read_body(head, frame))
     return front + check + mark + _words(hidden) + frame[-wire.SEAL_TAG :]

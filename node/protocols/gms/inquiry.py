@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.model import Address
-from stormcast.node.core.packing import MAX_MEMBERS
+from stormcast.node.core.packing import MAX_MEMBERS, MAX_NAMED
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId, pack_merge_id
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.newcomers import Newcomers
     from stormcast.node.protocols.gms.state import Membership
 
-MAX_NAMED: Final = 4 * MAX_MEMBERS
-"""Members that the answers of one merge may name all together; later answers are refused."""
 _PAST: Final = 20
 """Finished merges that are remembered, so that a late request does not begin one again."""
 

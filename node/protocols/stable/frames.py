@@ -9,14 +9,13 @@ from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import ViewId
 from stormcast.node.core.packing import Reader, Writer
-from stormcast.node.core.wire import Head
+from stormcast.node.core.wire import LOW_HALF, Head
 from stormcast.node.protocols.events import Role
 from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.stable.known import Known
 
 ASKS: Final = 1
 """In a STABILITY: vote if you have more. In a vote: its sender is blocked."""
-_LOW_HALF: Final = 0xFFFFFFFF
 
 
 def send(
@@ -38,7 +37,7 @@ def send(
         wire.STABLE_PROTOCOL,
         view_id.number,
         body=Writer().view_id(view_id).digest(digest).bytes(),
-        conn=number & _LOW_HALF,
+        conn=number & LOW_HALF,
         mark=mark,
         stamp=stamp,
         transmission=transmission,

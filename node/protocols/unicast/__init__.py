@@ -15,7 +15,6 @@ from stormcast.node.protocols.unicast.generations import (
     UNICAST4,
     Generation,
 )
-from stormcast.node.protocols.unicast.outgoing import UNLIMITED
 from stormcast.node.protocols.unicast.unicast import Unicast
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "UNICAST2",
     "UNICAST3",
     "UNICAST4",
-    "UNLIMITED",
     "Generation",
     "Historical",
     "Unicast",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from stormcast.node.core.codec import pack_body
+from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
 from stormcast.node.core.window import Stored
 from stormcast.node.protocols.deliveries import hand_to_self
@@ -13,8 +13,6 @@ from stormcast.node.protocols.unicast.entries import Batch, SenderEntry, State
 from stormcast.node.protocols.unicast.senders import Senders
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.windowed import note_resent
-
-UNLIMITED: Final = 1 << 62
 
 
 class Outgoing:
