@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -42,8 +43,10 @@ def on_tcp() -> StackSettings:
     return load_settings("tcp", "fast", protocols={"TCP": bound, "STATIC": hosts})
 
 
-def channel(name: str, stack: StackSettings) -> Channel:
-    return Channel(ChannelConfig(settings=stack, name=name, cluster="leaving"))
+def channel(
+    name: str, stack: StackSettings, say: Callable[[str], None] = lambda _line: None
+) -> Channel:
+    return Channel(ChannelConfig(settings=stack, name=name, cluster="leaving", on_notice=say))
 
 
 @pytest.mark.parametrize("stack", ["udp", "mcast"])
@@ -78,7 +81,8 @@ async def test_of_multicasts_that_nobody_confirms_the_leaver_is_told(
     """The application of the other member takes nothing."""
     monkeypatch.setattr(before_leaving, "CONFIRM_SECONDS", 0.3)
     shared = settings(stack)
-    stays, leaves = channel("b", shared), channel("a", shared)
+    said: list[str] = []
+    stays, leaves = channel("b", shared), channel("a", shared, said.append)
     told: list[tuple[int, str]] = []
     leaves.on_message = lambda *_: None
     leaves.on_abandoned = lambda _dest, number, why: told.append((number, why))
@@ -89,6 +93,8 @@ async def test_of_multicasts_that_nobody_confirms_the_leaver_is_told(
             for number in range(10):
                 await leaves.send(None, b"%d" % number)
         assert told == [(10, "stop")]
+        (line,) = [line for line in said if "given up" in line]
+        assert line.startswith("10 messages to the group were given up: stop")
         stays.runtime.set_consuming(True)
 
 

@@ -836,7 +836,7 @@ GROUP_BLIND: Final[dict[str, str]] = {
     "tests/sim/test_unicast_blocking.py holds that the window stays",
     "skips-claim-too-much": "a window that was too full to skip all that its sender lacks asks for "
     "nothing while its application is stalled, and skips the rest as soon as that goes on: then "
-    "the claim is true",
+    "the claim is true; tests/sim/test_multicast_joins.py holds what it gives up",
     "own-messages-go-while-a-digest-is-in-use": "what one multicasts in a view of its own is owed "
     "to nobody, and A1 leaves it out, since who was with it before may have it; "
     "tests/sim/test_sent_while_merging.py holds that it stays to be asked for",

@@ -90,8 +90,10 @@ def test_reasons_and_events_are_labels() -> None:
     subject.figures = {
         "stack.refused.cluster": 3,
         "stack.refused.probe-discard": 4,
+        "stack.abandoned.stop": 6,
         "transport.dropped_queue_full": 5,
     }
+    assert value(subject, "stormcast_abandoned_messages_total", reason="stop") == 6
     assert value(subject, "stormcast_refused_total", reason="cluster") == 3
     assert value(subject, "stormcast_refused_total", reason="probe-discard") == 4
     assert value(subject, "stormcast_transport_events_total", event="dropped_queue_full") == 5
