@@ -1,4 +1,4 @@
-"""How many file descriptors each use of a process may have: shares of the process's own limit.
+"""Divides a process's limit of file descriptors into shares, one for each use.
 
 Whoever connects takes a descriptor. Without shares, connections to one port could take all of them,
 and every other port, and the journal, would be dead.
@@ -22,7 +22,7 @@ _WATCHERS: Final = 1024
 _STRANGERS: Final = 256
 """Bounds on the shares, where the limit is large: more than these are not needed."""
 _LARGEST: Final = 1 << 20
-"""Stands for a limit that is none."""
+"""Stands for no limit, and for a larger one."""
 
 
 class Shares(NamedTuple):

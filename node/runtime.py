@@ -305,7 +305,8 @@ class Runtime:
 
 
 def _check_multicast(settings: StackSettings, transport: Transport) -> None:
-    """Refuse a member that reaches nobody: it would be alone, and wonder."""
+    """Refuse settings that need multicast where no multicast leaves: the member would find
+    nobody."""
     if not transport.no_multicast:
         return
     require(

@@ -15,7 +15,7 @@ class NodeError(Exception):
 
 
 class Place(NamedTuple):
-    """Where a setting is written."""
+    """The place where a setting is written."""
 
     source: str
     """A file, a flag or a variable; only a file has lines."""

@@ -77,7 +77,7 @@ class SharedPace(Pace):
 
 
 class Strangers:
-    """What is kept of strangers, by sender and by protocol."""
+    """The count of what is kept of strangers, by sender and by protocol, against one budget."""
 
     __slots__ = (
         "_kept",

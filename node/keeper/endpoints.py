@@ -29,7 +29,7 @@ LEASE_SECONDS: Final = 3.0
 LONGEST_LEASE: Final = 600.0
 LONGEST_NAME: Final = 200
 ANSWER_SECONDS: Final = 8.0
-"""How long a member may take to answer: less than a client of the keeper waits."""
+"""Seconds that a member may take to answer: less than a client of the keeper waits."""
 READY_SECONDS: Final = 1.0
 MAX_ANSWER: Final = 16 << 20
 NOT_READY: Final = 503

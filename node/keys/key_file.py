@@ -27,7 +27,7 @@ REFUSED: Final = {
     "forged": "frames came with a seal that does not fit, and were refused: somebody forges them, "
     "or the network damages them",
 }
-"""What is said of frames and connections that were refused, by the reason."""
+"""The lines printed about frames and connections that were refused, by reason."""
 _COUNTERS: Final = ("stack.refused.", "transport.refused_")
 
 State = tuple[int, int, int, int]
