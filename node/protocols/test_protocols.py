@@ -43,16 +43,16 @@ Items = list[Item]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestProtocolConfig:
-    """What all test protocols have in common."""
+    """Settings that all test protocols share."""
 
     __test__: ClassVar[bool] = False
     """For pytest: no class of tests, though it is called so."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     match: Match = field(default=ANYTHING)
-    """What it strikes; everything else passes untouched."""
+    """Selects the items that the test protocol strikes; all others pass untouched."""
 
 
 class TestProtocol:

@@ -30,7 +30,7 @@ begin and end merges all the time."""
 
 
 class _Account:
-    """Seconds that are owed, and fade."""
+    """Seconds charged for merges that came to nothing; they fade with time."""
 
     __slots__ = ("_at", "_fading", "_owed")
 
@@ -48,7 +48,8 @@ class _Account:
 
 
 class Holds:
-    """What strangers owe for merges that came to nothing, and whose merge is under way."""
+    """The charges of strangers for merges that came to nothing, and the leader of the present
+    merge."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest

@@ -1,4 +1,4 @@
-"""What can be set of STABLE."""
+"""Settings of STABLE."""
 
 from __future__ import annotations
 
