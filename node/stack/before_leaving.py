@@ -1,5 +1,5 @@
-"""What a member does before it leaves: it waits until all that was accepted has left, and until the
-members that are there have confirmed it."""
+"""Makes a member wait before it leaves, until all accepted messages have left, and the members that
+are there have confirmed them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BeforeLeaving:
         self._unicast = unicast
         self._group = group
         self._at = (-1, -1)
-        """What was open at the last look, and how far confirmations reached."""
+        """At the last look: the number of open messages, and the sum of the confirmed seqnos."""
         self._moved_at = 0.0
 
     def start(self, now: float) -> None:

@@ -45,7 +45,7 @@ class Receiver:
     ) -> None:
         self.is_open = True
         self.refusal = ""
-        """Why the last bad frame was refused."""
+        """The reason for which the last bad frame was refused."""
         self._port = port
         self._unpack: Callable[[Payload, int], tuple[Head, bytes]] = port.codec.unpack_untrusted
         self._around = wire.HEAD_SIZE

@@ -215,8 +215,9 @@ class ConnectionTable:
         return True
 
     def _is_elsewhere(self, connection: Connection, peer: Address) -> bool:
-        """Whether somebody at the place of a member hands on what another one says, who is not
-        there. A member that was started anew on the port of a dead one says that it is there."""
+        """Whether this end dialled the address of another member, and the peer that answered lives
+        elsewhere: then somebody there relays its frames. A member that was started anew on the port
+        of a dead one names this address as its own."""
         if self._seals is None or not connection.is_initiated:
             return False
         at = connection.remote

@@ -50,9 +50,9 @@ class Hello(NamedTuple):
     address: Address
     role: int = PLAIN
     nonce: bytes = b""
-    """What this end has drawn for this connection."""
+    """Bytes that the sender of this hello has drawn for this connection."""
     echo: bytes = b""
-    """What the other end has drawn for it; zeros if that is not known yet."""
+    """The bytes that the other end has drawn for it; zeros while they are not known."""
 
 
 def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:

@@ -39,7 +39,7 @@ class Watchers:
         self._strangers = Bounds(strangers, max(1, strangers // 4))
         self._at: dict[asyncio.Transport, str] = {}
         self._members: Counter[str] = Counter()
-        """How many members of the view are at each address."""
+        """By address, the number of the view's members there."""
 
     def __len__(self) -> int:
         return len(self._at)
@@ -135,7 +135,7 @@ class SealedWatcher(Watcher):
         """Returns the answer to a hello; BadFrame for one that was not sealed by a watcher."""
         self._patience = patience
         self._said: bytes | None = b""
-        """What came of the hello so far; None once it was whole."""
+        """The part of the hello that has come; None once the hello was whole."""
         self._timer: asyncio.TimerHandle | None = None
 
     def _begin(self) -> None:
