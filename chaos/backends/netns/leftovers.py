@@ -37,14 +37,14 @@ class LeftProcess:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What some runs left."""
+    """Namespaces, mounts, processes and folders that some runs left."""
 
     spaces: tuple[str, ...] = ()
-    """Their namespaces."""
+    """The network namespaces."""
     mounts: tuple[Path, ...] = ()
     processes: tuple[LeftProcess, ...] = ()
     folders: tuple[Path, ...] = ()
-    """Their temporary folders; run directories are not among them."""
+    """Temporary folders; run directories are not among them."""
 
     def __len__(self) -> int:
         return len(self.names())

@@ -60,7 +60,7 @@ class Members:
         self._folder = folder
         self._argv = argv
         self._told = {WALL_VARIABLE: str(wall_ns)} if wall_ns else {}
-        """What all of them are told of the wall clock, if anything."""
+        """The environment variable with the wall clock, for all members; empty without one."""
         self._started: Counter[str] = Counter()
         self._running: list[tuple[str, int, Process]] = []
         """Name and number of each incarnation that had not ended at the last look."""

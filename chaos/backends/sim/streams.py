@@ -43,7 +43,7 @@ class Channel:
         self.stuck = 0.0
         """The time since which frames wait in `queue`."""
         self.attempt = 0
-        """How often the first frame of `queue` was retransmitted."""
+        """The number of retransmissions of the first frame of `queue`."""
         self.in_line = 0
         """Frames that wait for bandwidth."""
         self.last_arrival = 0.0
