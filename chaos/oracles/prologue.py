@@ -53,7 +53,7 @@ still send to it."""
 OF_MEMBERS: Final = frozenset(
     {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
 )
-"""What is done to a member. Done to nobody, as who was meant was down, it stands for nothing."""
+"""Faults of a member. One that struck nobody, because the member meant was down, does not stand."""
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
 
@@ -66,7 +66,7 @@ class Told:
     events: list[Event] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     view: int = 0
-    """The view that the member holds: all that is told is told of it."""
+    """The view that the member holds: its number is written into each event that names a view."""
 
     def note(self, event: Event, text: str = "") -> None:
         """Add an event."""

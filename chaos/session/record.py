@@ -81,7 +81,7 @@ class RunRecord:
     """Messages accepted from the workload."""
     delivered: int
     bites: dict[str, int]
-    """How often each fault had an effect, by id."""
+    """The number of effects of each fault, by id."""
     kinds: dict[str, str]
     """The kind of each fault, by id."""
     mismatches: list[str]
@@ -110,14 +110,14 @@ class RunRecord:
     is_cut_short: bool = False
     """Whether the run was interrupted before its end."""
     broke_off: str = ""
-    """Why the run could not go on: it then proves nothing. Empty: it did."""
+    """The reason why the run could not go on: it then proves nothing. Empty: it went on."""
     late: float = 0.0
     """The most seconds by which a step or a load began later than the scenario says."""
 
     load_errors: tuple[str, ...] = ()
-    """What ended loads before all was offered."""
+    """Errors that ended loads before all their messages were offered."""
     unsent: tuple[str, ...] = ()
-    """What was left of loads that did not end."""
+    """Lines about the messages left of loads that did not end."""
 
     @property
     def recorded(self) -> int:
