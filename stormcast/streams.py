@@ -17,8 +17,8 @@ _STDOUT: Final = 1
 _STDERR: Final = 2
 
 _FLAGS: Final = ((_STDIN, os.O_RDONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
-"""How the streams that are closed are opened on /dev/null. stdout is opened so that no write
-succeeds: the caller is to hear that the results are lost."""
+"""The flags with which closed streams are opened on /dev/null. stdout is opened so that no write
+succeeds: the caller must hear that the results are lost."""
 
 
 _PLAIN: Final = "stormcast-plain"
@@ -44,8 +44,8 @@ codecs.register_error(_PLAIN, _as_can_be_shown)
 
 
 class OutputLost(BaseException):
-    """What was to be written to stdout cannot be. Not an OSError: a command's own handlers of those
-    would take it for a file that it reads or writes."""
+    """stdout cannot take the results. Not an OSError: a command's own handlers of those would take
+    it for an error of a file that it reads or writes."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno)

@@ -42,7 +42,7 @@ PARQUET: Final = "parquet"
 OF: Final = "of"
 """A file beside the Parquet files: the digest of what they were made from."""
 KEPT: Final = ("seed", "fate", "backend")
-"""What the run's own verdict says that is told again."""
+"""Keys of the run's own verdict that are repeated in that of Spark."""
 _OTHERS: Final = {
     "guarantee": RUN,
     "verdict": "unknown",
@@ -218,7 +218,8 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
 
 
 def _question(run: _Run) -> Question:
-    """What to ask of a run: what its scenario promises, or all that can be judged."""
+    """Return the question about a run: the guarantees that its scenario promises, or all that can
+    be judged."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))

@@ -124,8 +124,8 @@ class Watcher(asyncio.Protocol):
 
 
 class SealedWatcher(Watcher):
-    """The same with keys: the watcher says a sealed hello first, and the answer repeats what it has
-    drawn. So nobody without the key gets an answer, and no answer is good for two."""
+    """A watcher with keys: it sends a sealed hello first, and the answer repeats the bytes that it
+    has drawn. So nobody without the key gets an answer, and no answer is good for two hellos."""
 
     def __init__(
         self, answer: Callable[[bytes], bytes], watchers: Watchers, patience: float
