@@ -169,7 +169,7 @@ class Channel:
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
-        """Closes everything, once: whoever waits for that may be cancelled."""
+        """The task that closes everything, once: callers that wait for it may be cancelled."""
         self._is_over = asyncio.Event()
         self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)

@@ -14,8 +14,8 @@ from stormcast.node.core.errors import require
 LEAST: Final = 128
 """Descriptors without which a member is not started."""
 FILES: Final = 48
-"""For all that is no connection: standard streams, the event loop, sockets that listen, the
-journal, name servers; and connections that asyncio has accepted and nobody has counted yet."""
+"""Descriptors for all that is no connection: standard streams, the event loop, sockets that listen,
+the journal, name servers; and connections that asyncio has accepted and nobody has counted yet."""
 _CONTROL: Final = 32
 _PROBES: Final = 16
 _WATCHERS: Final = 1024
@@ -34,9 +34,9 @@ class Shares(NamedTuple):
     probes: int
     """To its listener for probes."""
     watchers: int
-    """From members that watch it (FD_SOCK2)."""
+    """Connections from members that watch it (FD_SOCK2)."""
     unknown: int
-    """Accepted by its transport, and the other end has not said who it is."""
+    """Connections that its transport has accepted, and whose other end has not said who it is."""
     strangers: int
     """With peers that are in no view with it."""
     leaving: int

@@ -246,7 +246,7 @@ class Metrics:
     latency: tuple[LatencyBin, ...]
     latency_whole: LatencyBin | None
     untimed: int
-    """Delivered messages whose sending is not recorded, or recorded later than the delivery."""
+    """Delivered messages whose sending is not recorded, or is recorded later than the delivery."""
     views: tuple[View, ...]
     view_spans: tuple[ViewSpan, ...]
     pairs: tuple[Pair, ...]

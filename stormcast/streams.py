@@ -56,8 +56,8 @@ class OutputLost(BaseException):
 
 class _Stdout(io.BufferedWriter):
     """Reports errors above the buffer, not below it. An interrupt may arrive wherever Python code
-    runs: between the kernel's taking of some bytes and the buffer's counting of them, it would have
-    them written again."""
+    runs: between the kernel's taking of some bytes and the buffer's counting of them, the buffer
+    would write them again."""
 
     def write(self, data: object, /) -> int:
         try:
@@ -73,7 +73,7 @@ class _Stdout(io.BufferedWriter):
 
 
 class _Stderr(io.FileIO):
-    """Has no buffer above it, so nothing is written again that was written or lost."""
+    """Writes without a buffer above, so nothing is written again that was written or lost."""
 
     def write(self, data: object, /) -> int:
         rest = memoryview(data)  # type: ignore[arg-type]
@@ -110,8 +110,8 @@ def guard() -> None:
 
 
 def drop_stdout() -> None:
-    """Have all that is still to be written to stdout go nowhere: the interpreter would try again
-    at its end."""
+    """Discard all that is still to be written to stdout: the interpreter would try again at its
+    end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

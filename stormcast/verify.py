@@ -1,4 +1,5 @@
-"""`stormcast verify RUN…`: runs to Parquet, Parquet to Spark, and beside it what a run says.
+"""`stormcast verify RUN…`: converts runs to Parquet, has Spark judge them, and shows beside its
+verdict the run's own.
 
 This is glue: the pipeline knows neither members nor scenarios, and files are all that it shares
 with them.
@@ -49,7 +50,7 @@ _OTHERS: Final = {
     "detail": f"the verdict.json of the run {OF_OTHERS}",
     "witness": (),
 }
-"""In place of the findings of a verdict that is not of these traces."""
+"""Stands for the findings of a verdict that is not of these traces."""
 _UNJUDGED: Final = {
     "guarantee": RUN,
     "verdict": "unknown",
@@ -57,7 +58,7 @@ _UNJUDGED: Final = {
     "not end, what was expected by when) nobody knows; run it again",
     "witness": (),
 }
-"""In place of the findings of a run that was killed while it judged."""
+"""Stands for the findings of a run that was killed while it judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class _Run:
 
 
 def verify_quietly(paths: Sequence[Path]) -> Exit:
-    """Verify run directories; of those that hold nothing is told."""
+    """Verify run directories; print nothing about those that hold."""
     with ExitStack() as held:
         try:
             runs = _named(paths)

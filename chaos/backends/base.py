@@ -94,7 +94,7 @@ class Observed:
     control: Mapping[str, int]
     """Control frames sent in a group, by `protocol/kind`."""
     control_most: Mapping[str, int]
-    """The same, but for each kind only of the incarnation that sent the most of it."""
+    """The same, but of each kind only the number of the incarnation that sent the most of it."""
     overheard: tuple[Overheard, ...] = ()
     """The messages that strangers read, in the order of time."""
 

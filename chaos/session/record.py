@@ -41,11 +41,11 @@ class ResyncTimes:
     after: float
     """The time of that heal, from the start of the run."""
     first_delivery: float | None
-    """Until the last pair had its first delivery; None: some pair had none."""
+    """Time until the last pair had its first delivery; None: some pair had none."""
     repaired: float
-    """Until the last message that was sent before the heal had arrived."""
+    """Time until the last message that was sent before the heal had arrived."""
     one_view: float | None
-    """Until the last view was installed, 0 where it was before; None without a group."""
+    """Time until the last view was installed, 0 where it was before; None without a group."""
 
     @property
     def seconds(self) -> float | None:

@@ -96,7 +96,7 @@ class SoakDirectory:
         return make_fresh(self.path / LOGS, f"{number:06}")
 
     def add(self, window: Window, seconds: float) -> Path | None:
-        """Write what became of a window, which took so many seconds of real time; returns the run
+        """Write the line of a window, which took so many seconds of real time; return the run
         directory of an incident."""
         told = {**window.as_json(), "took": round(seconds, 3)}
         if window.judgement.verdict is Verdict.HOLDS:

@@ -89,4 +89,4 @@ def shortened(text: str) -> str:
 
 
 UNKEYED: Final = frozenset({"sealed", "not-sealed", "key-unknown"})
-"""Reasons of a BadFrame whose sender has not the keys of this member."""
+"""Reasons of a BadFrame whose sender does not have the keys of this member."""

@@ -147,7 +147,8 @@ def _resume(keeper: Keeper) -> Answer:
 
 
 def _paused(keeper: Keeper) -> Answer:
-    """Answer with the lapses, too: whoever pauses a member learns so that it went on meanwhile."""
+    """Answer with the number of lapses, too: by it whoever pauses a member notices that it went on
+    meanwhile."""
     return as_json({"paused": keeper.state()["paused"], "lapses": keeper.lapses})
 
 

@@ -250,8 +250,8 @@ class Seals:
         return min(marks, key=lambda mark: self._sealers[mark].heard)
 
     def on_view(self, members: Collection[int]) -> None:
-        """Take in whose numbers are told apart, however many strangers are heard: the members of a
-        view, by short id; of a group that this member has yet to join, nobody's."""
+        """Note the members of a view, by short id: strangers, however many are heard, do not
+        displace them. Before this member has joined its group, the view is empty."""
         self._members = members
         self._strangers = set(filter(self._is_stranger, self._sealers))
         while len(self._strangers) > MOST_STRANGERS:
@@ -269,7 +269,7 @@ _of_this_process: Final[WeakSet[Seals]] = WeakSet()
 
 
 def _begin_all() -> None:
-    """Have a process that was forked draw: its parent goes on with the numbers that both have, and
+    """Have a forked process draw a new key: its parent goes on with the numbers that both have, and
     a number that seals two frames under one key gives both away."""
     for seals in _of_this_process:
         seals.begin()

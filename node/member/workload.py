@@ -481,7 +481,7 @@ class Receiver:
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """Tell of a workload that a bug has ended: its loads would seem to run for ever."""
+    """Report that a bug has ended the workload: its loads would seem to run for ever."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         told = {"message": "the workload has ended", "exception": error}

@@ -42,9 +42,9 @@ REMEMBERED: Final = 4
 LEAST_EXPIRY: Final = 60.0
 """Seconds without a new piece after which a message of a stranger is given up, at least."""
 MEMBERS_EXPIRY: Final = 3600.0
-"""The same of what began while its sender was a member, as long as `max_open_bytes` hold all that
-is left of strangers. Its pieces were acked, and the sender may live and have this member in its
-view all the time: nobody hears it, or a command installed the view."""
+"""The same for a message that began while its sender was a member, as long as `max_open_bytes` hold
+all that is left of strangers. Its pieces were acked, and the sender may live and have this member
+in its view all the time: nobody hears it, or a command installed the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,8 +129,9 @@ class Port:
         return False
 
     def reach(self, stranger: Address, came: int) -> None:
-        """Have frames to a stranger that does not answer go where its address says, if another one
-        proved that the short id is somewhere else. A frame of `came` bytes was heard of it."""
+        """Have frames to a stranger that does not answer go to the address it gives, if another
+        stranger proved a different address for the same short id. A frame of `came` bytes was heard
+        from it."""
         proved = self.contacts.proved.get(stranger.short, stranger)
         if not proved.is_at_same_place(stranger) and self._is_unchallenged(stranger):
             self.challenge(stranger, came)

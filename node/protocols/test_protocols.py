@@ -235,7 +235,7 @@ class DelayConfig(TestProtocolConfig):
     """Seconds that each item is held back."""
 
     jitter: float = 0.0
-    """Seconds more, up to so many, drawn for each item: this reorders."""
+    """The most seconds that are added to the delay, drawn for each item: this reorders."""
 
     keep_order: bool = False
     """True: nobody overtakes among those held back."""

@@ -69,10 +69,10 @@ class TransportConfig:
     keeps; anything else is a flaw where nothing is retransmitted."""
 
     send_buffer: int = 0
-    """Bytes of the kernel's buffer of a socket towards the network; 0 leaves what it gives."""
+    """Bytes of the kernel's buffer for what a socket sends; 0 keeps the kernel's default."""
 
     receive_buffer: int = 0
-    """The same for what comes; 0 leaves what it gives."""
+    """Bytes of the kernel's buffer for what a socket receives; 0 keeps the kernel's default."""
 
     @property
     def largest_frame(self) -> int:
@@ -194,8 +194,9 @@ class TcpConfig(TransportConfig):
     """Whether writes leave at once; they are bundled here already."""
 
     linger: int = -1
-    """Seconds for which closing a connection waits until everything has left, and with it the
-    whole member; 0 throws away what has not. -1 leaves that to the kernel, which goes on behind."""
+    """Seconds for which closing a connection, and with it the whole member, waits until everything
+    has left; 0 throws away what has not. -1 leaves the wait to the kernel, which goes on in the
+    background."""
 
     conn_expire_time: float = 0.0
     """Idle time after which a connection is closed; 0 never, as it must be without

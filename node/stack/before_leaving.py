@@ -20,9 +20,9 @@ LOOK_SECONDS: Final = 0.005
 class BeforeLeaving:
     """Lets a member begin to leave when nothing that it sent is open any more.
 
-    In a group it gives up when nothing moved for CONFIRM_SECONDS: a member may be stalled, and what
-    is left over is told as given up. Without a group nothing ends the wait but the one who ordered
-    to leave.
+    In a group it gives up when nothing moved for CONFIRM_SECONDS: a member may be stalled. Messages
+    left over are then reported as given up. Without a group the wait has no end, unless the caller
+    that ordered to leave stops it.
     """
 
     def __init__(self, outbox: Outbox, unicast: Unicast, group: Group | None) -> None:

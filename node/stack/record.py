@@ -47,7 +47,7 @@ class Record:
         self._unrecorded: dict[str, int] = {}
         """By reason, the number of those that are not in the trace yet."""
         self.gauge_at = 0.0
-        """From when on to record again how full things are."""
+        """The time from which to record again how full things are."""
         self._settings = settings
         self._port = port
         self._unicast = unicast

@@ -68,7 +68,8 @@ def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:
 
 
 def pack_notice(cluster: int, seals: Seals) -> bytes:
-    """Return what is said to one who has not the key: that there is one, and nothing else."""
+    """Return the notice for a peer without the key: it says that there is a key, and nothing
+    else."""
     body = _FRONT.pack(SEALED_COOKIE, VERSION, cluster, 0) + bytes((KEYS,))
     body = seals.seal_text(body)
     return LENGTH.pack(len(body)) + body

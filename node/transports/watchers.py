@@ -21,7 +21,8 @@ from stormcast.node.transports.handshake import LENGTH, whole_hello_untrusted
 from stormcast.node.transports.places import parse_where
 
 STRANGERS_PART: Final = 2
-"""Strangers may have one of so many parts of all places, and one address a quarter of that."""
+"""Strangers may have one of so many parts of all connections, and one address a quarter of that
+part."""
 
 
 class Watchers:

@@ -47,7 +47,7 @@ class Port(NamedTuple):
     pod: str
     number: int
     address: str
-    """Of the pod."""
+    """The address of the pod."""
     is_tls: bool
 
     @property

@@ -145,7 +145,7 @@ class MemberPod:
         self.is_paused = False
 
     def _check_pause(self, answer: Mapping[str, Any]) -> None:
-        """LostError if a pause of this run has ended by itself: whoever judges would believe that
+        """Raise LostError if a pause of this run has ended by itself: the judge would believe that
         the member was paused."""
         if self._lapses is None:
             self._lapses = answer["lapses"]

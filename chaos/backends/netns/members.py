@@ -35,7 +35,7 @@ from stormcast.node.trace.files import read_traces
 STATIC: Final = "STATIC"
 
 Argv = Callable[[str, MemberSpec], Sequence[str]]
-"""From a Python interpreter and a member's spec to the words that start the member."""
+"""Takes a Python interpreter and a member's spec; returns the words that start the member."""
 
 
 class Members:

@@ -24,7 +24,7 @@ STREAM_TIMEOUT: Final = 15.0
 """Seconds of retransmissions in vain after which a connection is given up."""
 
 Call = Callable[[float, Callable[[], None]], None]
-"""Has an action called at a time."""
+"""Schedules a call of an action at a time."""
 Lost = Callable[[int, int], None]
 """Reports a lost connection: short ids of the host that loses it, and of its peer."""
 

@@ -20,7 +20,7 @@ MAX_PLACES: Final = 256
 SHARE: Final = 0.25
 """Part of the time that merges of one place may take, and come to nothing."""
 SHARE_OF_ALL: Final = 0.5
-"""The same of all strangers together."""
+"""The same for all strangers together."""
 FREE: Final = 2
 """Merges that one place may lead to nothing before it is refused any, each as long as can be."""
 FREE_OF_ALL: Final = 4

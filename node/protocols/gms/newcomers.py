@@ -73,7 +73,7 @@ class Newcomers:
             del self._asked[next(iter(self._asked))]
 
     def take(self, head: Head, now: float) -> Address | None:
-        """Take a cookie; return who has proved by it where it is."""
+        """Take a cookie; return the member that has proved its address by it."""
         state = self._state
         member = self._asked.get(head.source)
         if member is None:
