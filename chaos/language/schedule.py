@@ -131,9 +131,9 @@ class _Plan:
         self.flapping: set[str] = set()
         """Faults that come and go."""
         self.recurring: set[str] = set()
-        """Those of `flapping` that have come."""
+        """The flapping faults that have come at least once."""
         self.healed: set[str] = set()
-        """Those of `recurring` that were healed: they come no more."""
+        """The recurring faults that were healed: they come no more."""
         self.pushed = number = 0
         for step in scenario.timeline:
             if not isinstance(step.action, CURES):
