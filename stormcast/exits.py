@@ -1,11 +1,10 @@
-"""The exit codes of the command."""
+"""What the command's exit codes mean."""
 
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """0 to 3 are results. 130 and 141 stand for SIGINT and SIGPIPE, as a shell reports a process
-    that died of a signal."""
+    """0 to 3 are answers; what has none ends as a shell reports a process that died of a signal."""
 
     HOLDS = 0
     VIOLATED = 1
