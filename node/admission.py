@@ -1,5 +1,5 @@
-"""Which connections stand in a newcomer's way where a listener has a bound: the listener ends one
-of them, and takes the newcomer."""
+"""Bounds the connections of a listener: when it is full, one of the connections found here ends,
+and the newcomer is taken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _SUBNET_BITS: Final = 64
 
 
 class Bounds(NamedTuple):
-    """How many connections a listener keeps."""
+    """The most connections that a listener keeps: in all, and of one client address."""
 
     most: int
     per_address: int
-    """Of one client address: fewer than all, so that one address cannot take every place."""
+    """Connections of one client address: fewer than `most`, so that one address cannot take every
+    place."""
 
 
 def address_key(remote: object) -> str:

@@ -56,11 +56,11 @@ class ChannelConfig:
     """Only members that give the same name find each other: letters, digits, dots and dashes."""
 
     name: str = ""
-    """What people call this member, in letters, digits, dots and dashes; empty: host name and
-    process id."""
+    """The member's name, for people: letters, digits, dots and dashes. Empty: host name and process
+    id."""
 
     journal: JournalConfig | None = None
-    """Where the member's trace is kept; None: nowhere."""
+    """The settings of the journal that holds the member's trace; None: no trace is kept."""
 
     on_notice: Callable[[str], None] | None = None
     """Called with a line for the person who runs the member, once per change."""
@@ -169,7 +169,7 @@ class Channel:
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
-        """Closes everything, once: whoever waits for that may be cancelled."""
+        """The task that closes everything, once: callers that wait for it may be cancelled."""
         self._is_over = asyncio.Event()
         self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)

@@ -1,4 +1,4 @@
-"""How many file descriptors each use of a process may have: shares of the process's own limit.
+"""Divides a process's limit of file descriptors into shares, one for each use.
 
 Whoever connects takes a descriptor. Without shares, connections to one port could take all of them,
 and every other port, and the journal, would be dead.
@@ -14,15 +14,15 @@ from stormcast.node.core.errors import require
 LEAST: Final = 128
 """Descriptors without which a member is not started."""
 FILES: Final = 48
-"""For all that is no connection: standard streams, the event loop, sockets that listen, the
-journal, name servers; and connections that asyncio has accepted and nobody has counted yet."""
+"""Descriptors for all that is no connection: standard streams, the event loop, sockets that listen,
+the journal, name servers; and connections that asyncio has accepted and nobody has counted yet."""
 _CONTROL: Final = 32
 _PROBES: Final = 16
 _WATCHERS: Final = 1024
 _STRANGERS: Final = 256
 """Bounds on the shares, where the limit is large: more than these are not needed."""
 _LARGEST: Final = 1 << 20
-"""Stands for a limit that is none."""
+"""Stands for no limit, and for a larger one."""
 
 
 class Shares(NamedTuple):
@@ -34,9 +34,9 @@ class Shares(NamedTuple):
     probes: int
     """To its listener for probes."""
     watchers: int
-    """From members that watch it (FD_SOCK2)."""
+    """Connections from members that watch it (FD_SOCK2)."""
     unknown: int
-    """Accepted by its transport, and the other end has not said who it is."""
+    """Connections that its transport has accepted, and whose other end has not said who it is."""
     strangers: int
     """With peers that are in no view with it."""
     leaving: int

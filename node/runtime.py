@@ -45,7 +45,7 @@ ASK_INTERVAL: Final = 2.0
 TELL_INTERVAL: Final = 1.0
 """Least seconds between two answers to frames that were not sealed by a known key."""
 _WALL_DIGITS: Final = 19
-"""A trace has room for so many."""
+"""The most digits that the variable with the wall clock may have: a trace has room for no more."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -305,7 +305,8 @@ class Runtime:
 
 
 def _check_multicast(settings: StackSettings, transport: Transport) -> None:
-    """Refuse a member that reaches nobody: it would be alone, and wonder."""
+    """Refuse settings that need multicast where no multicast leaves: the member would find
+    nobody."""
     if not transport.no_multicast:
         return
     require(
@@ -334,11 +335,11 @@ def _fitted(settings: StackSettings, frame: int) -> StackSettings:
 
 
 def _wall_at_zero() -> int:
-    """Return what the wall clock showed, in nanoseconds, when the monotonic clock was 0.
+    """Return the wall clock, in nanoseconds, at the zero of the monotonic clock.
 
-    All members of one machine share the monotonic clock, and so their traces can be laid side by
-    side. But to who reads them another zero is another machine, and the wall clock may be set
-    between the starts of two members: so a rig says for all of them what it was.
+    All members of one machine share the monotonic clock, so their traces can be compared. But a
+    reader of traces takes another zero for another machine, and the wall clock may be set between
+    the starts of two members: so a rig gives all of them the same value.
     """
     told = os.environ.get(WALL_VARIABLE, "")
     if told.isdecimal() and len(told) <= _WALL_DIGITS:

@@ -40,7 +40,7 @@ class TraceFile:
     notes: tuple[str, ...]
     """Reasons why the trace is not whole."""
     broken: str = ""
-    """Why it cannot be read; empty if it can."""
+    """The reason why it cannot be read; empty if it can."""
 
 
 def find(directory: Path) -> list[TraceFile]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 SPARK: Final = "spark"
 THE_RUN: Final = "run"
-"""Who made a finding: Spark, or the oracles of the run, when it ended."""
+"""The makers of findings: Spark, or the oracles of the run, when it ended."""
 RUN: Final = "run"
 """The `guarantee` of a finding about the run as a whole, which proves nothing."""
 

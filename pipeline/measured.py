@@ -84,7 +84,7 @@ class PairTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncTimes:
-    """How fast connections recovered after the end of a fault (G8)."""
+    """The times in which connections recovered after the end of a fault (G8)."""
 
     pairs: int
     """Number of directed pairs that delivered anything afterwards."""
@@ -113,7 +113,7 @@ class FaultWindow:
     member: str | None
     """The member that was struck, if it is one."""
     bites: int | None
-    """How often the fault had an effect; None: it was not counted."""
+    """The number of effects of the fault; None: they were not counted."""
     before: Phase | None = None
     during: Phase | None = None
     after: Phase | None = None
@@ -246,7 +246,7 @@ class Metrics:
     latency: tuple[LatencyBin, ...]
     latency_whole: LatencyBin | None
     untimed: int
-    """Delivered messages whose sending is not recorded, or recorded later than the delivery."""
+    """Delivered messages whose sending is not recorded, or is recorded later than the delivery."""
     views: tuple[View, ...]
     view_spans: tuple[ViewSpan, ...]
     pairs: tuple[Pair, ...]

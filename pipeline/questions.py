@@ -52,7 +52,7 @@ class OneView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a scenario expects by when."""
+    """The arrivals and views that a scenario expects, each by its time."""
 
     awaited: tuple[Arrivals | OneView, ...] = ()
     asks_one_group: bool = False

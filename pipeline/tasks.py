@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.5
 STOP_SECONDS: Final = 2.0
-"""How long cancelled tasks may take to end."""
+"""Seconds that cancelled tasks may take to end."""
 FAILURES: Final = 4
 """Failures of one task after which all are given up: Spark's default, but for one machine."""
 IDLE_SECONDS: Final = 30.0

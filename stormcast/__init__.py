@@ -68,7 +68,7 @@ _ROOMS = {
     "settings": ("StackSettings", "load_settings"),
     "trace.journal": ("JournalConfig",),
 }
-"""Where in `stormcast.node` each name is."""
+"""By module of `stormcast.node`, the names that are imported from it."""
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""What a machine has run out of, in words: room on disks, file descriptors, memory.
+"""Says in words which resource a machine has run out of: room on disks, file descriptors, memory.
 
 Nothing is wrong then with what was asked for, and no verdict can be had: that is exit code 3.
 """

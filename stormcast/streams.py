@@ -17,8 +17,8 @@ _STDOUT: Final = 1
 _STDERR: Final = 2
 
 _FLAGS: Final = ((_STDIN, os.O_RDONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
-"""How the streams that are closed are opened on /dev/null. stdout is opened so that no write
-succeeds: the caller is to hear that the results are lost."""
+"""The flags with which closed streams are opened on /dev/null. stdout is opened so that no write
+succeeds: the caller must hear that the results are lost."""
 
 
 _PLAIN: Final = "stormcast-plain"
@@ -44,8 +44,8 @@ codecs.register_error(_PLAIN, _as_can_be_shown)
 
 
 class OutputLost(BaseException):
-    """What was to be written to stdout cannot be. Not an OSError: a command's own handlers of those
-    would take it for a file that it reads or writes."""
+    """stdout cannot take the results. Not an OSError: a command's own handlers of those would take
+    it for an error of a file that it reads or writes."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno)
@@ -56,8 +56,8 @@ class OutputLost(BaseException):
 
 class _Stdout(io.BufferedWriter):
     """Reports errors above the buffer, not below it. An interrupt may arrive wherever Python code
-    runs: between the kernel's taking of some bytes and the buffer's counting of them, it would have
-    them written again."""
+    runs: between the kernel's taking of some bytes and the buffer's counting of them, the buffer
+    would write them again."""
 
     def write(self, data: object, /) -> int:
         try:
@@ -73,7 +73,7 @@ class _Stdout(io.BufferedWriter):
 
 
 class _Stderr(io.FileIO):
-    """Has no buffer above it, so nothing is written again that was written or lost."""
+    """Writes without a buffer above, so nothing is written again that was written or lost."""
 
     def write(self, data: object, /) -> int:
         rest = memoryview(data)  # type: ignore[arg-type]
@@ -110,8 +110,8 @@ def guard() -> None:
 
 
 def drop_stdout() -> None:
-    """Have all that is still to be written to stdout go nowhere: the interpreter would try again
-    at its end."""
+    """Discard all that is still to be written to stdout: the interpreter would try again at its
+    end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

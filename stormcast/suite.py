@@ -22,12 +22,13 @@ _MEANS: Final = {Exit.HOLDS: Verdict.HOLDS, Exit.VIOLATED: Verdict.VIOLATED}
 
 
 def chaos_test(argv: list[str]) -> int:
-    """Run what `chaos-test` runs; what has real packets is verified and reported."""
+    """Run `chaos-test`; verify and report its runs on real packets."""
     return command.chaos_test(argv, _judge_again)
 
 
 def _judge_again(batch: Path, runs: Sequence[Path]) -> command.Again:
-    """Spark on all runs; without it nothing is objected, for the runs' own oracles have spoken."""
+    """Judge all runs on Spark. Without Spark there is no second verdict: that of the oracles
+    stands."""
     kept = [run for run in runs if (run / "trace").is_dir()]
     try:
         session.check_pyspark()

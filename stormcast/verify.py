@@ -1,4 +1,5 @@
-"""`stormcast verify RUN…`: runs to Parquet, Parquet to Spark, and beside it what a run says.
+"""`stormcast verify RUN…`: converts runs to Parquet, has Spark judge them, and shows beside its
+verdict the run's own.
 
 This is glue: the pipeline knows neither members nor scenarios, and files are all that it shares
 with them.
@@ -42,14 +43,14 @@ PARQUET: Final = "parquet"
 OF: Final = "of"
 """A file beside the Parquet files: the digest of what they were made from."""
 KEPT: Final = ("seed", "fate", "backend")
-"""What the run's own verdict says that is told again."""
+"""Keys of the run's own verdict that are repeated in that of Spark."""
 _OTHERS: Final = {
     "guarantee": RUN,
     "verdict": "unknown",
     "detail": f"the verdict.json of the run {OF_OTHERS}",
     "witness": (),
 }
-"""In place of the findings of a verdict that is not of these traces."""
+"""Stands for the findings of a verdict that is not of these traces."""
 _UNJUDGED: Final = {
     "guarantee": RUN,
     "verdict": "unknown",
@@ -57,7 +58,7 @@ _UNJUDGED: Final = {
     "not end, what was expected by when) nobody knows; run it again",
     "witness": (),
 }
-"""In place of the findings of a run that was killed while it judged."""
+"""Stands for the findings of a run that was killed while it judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class _Run:
 
 
 def verify_quietly(paths: Sequence[Path]) -> Exit:
-    """Verify run directories; of those that hold nothing is told."""
+    """Verify run directories; print nothing about those that hold."""
     with ExitStack() as held:
         try:
             runs = _named(paths)
@@ -218,7 +219,8 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
 
 
 def _question(run: _Run) -> Question:
-    """What to ask of a run: what its scenario promises, or all that can be judged."""
+    """Return the question about a run: the guarantees that its scenario promises, or all that can
+    be judged."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))

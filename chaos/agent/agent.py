@@ -30,9 +30,9 @@ class Agent:
         self.id = token_hex(8)
         """Tells it from an agent that was there before, or will be after it."""
         self.lapses = 0
-        """How often the lease lapsed because it was not renewed in time."""
+        """The number of times that the lease lapsed because it was not renewed in time."""
         self.trouble: str | None = None
-        """Why a driver failed to clear when a lease lapsed."""
+        """The error of a driver that failed to clear when a lease lapsed; None: there was none."""
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._until: float | None = None

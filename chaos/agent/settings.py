@@ -30,13 +30,13 @@ _DEVICE: Final = re.compile(r"[^\s/]{1,15}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Where an agent listens, and what it works on."""
+    """The settings of an agent: its endpoints, and the sites that it works on."""
 
     table: str
     """The word of this run: what its nft tables, and all else it makes, are called."""
     control: ControlSettings
     probes: ControlSettings | None
-    """Where /livez is served besides, in places of its own."""
+    """A further listener for /livez, with connections of its own; None: there is none."""
     sites: tuple[Site, ...]
 
 

@@ -1,9 +1,10 @@
-"""What every backend can do: the verbs that a run is made of, in virtual time or on real machines.
+"""The interface of every backend: the verbs that a run is made of, in virtual time or on real
+machines.
 
-A backend is where members live. It starts and ends them, makes the network between them what a
-`NetworkState` says, passes questions to them, and hands over what they wrote. `chaos/session`
-decides when each thing happens, and judges the result: so a backend is small, and all backends pass
-one suite of tests (tests/conformance).
+A backend is the place where members live. It starts and ends them, makes the network between them
+what a `NetworkState` says, passes questions to them, and hands over what they wrote.
+`chaos/session` decides when each thing happens, and judges the result: so a backend is small, and
+all backends pass one suite of tests (tests/conformance).
 
 The verbs are plain calls. Time passes only in `wait`, and in what a verb itself takes.
 """
@@ -22,7 +23,7 @@ from stormcast.chaos.records.rig_trace import Overheard
 from stormcast.node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
-"""How long faults of a network last when nobody renews them."""
+"""Seconds that faults of a network last when nobody renews them."""
 
 
 class BackendError(NodeError):
@@ -51,7 +52,7 @@ class ClusterPlan:
     """A word for this run, which also keeps its cluster apart from others."""
     members: tuple[MemberPlan, ...]
     folder: Path
-    """Where the backend may keep logs and journals."""
+    """The folder in which the backend may keep logs and journals."""
     seed: int = 1
     needs: frozenset[str] = frozenset()
     """Features (`stormcast.chaos.language.features.FEATURES`) that the run uses."""
@@ -93,9 +94,9 @@ class Observed:
     control: Mapping[str, int]
     """Control frames sent in a group, by `protocol/kind`."""
     control_most: Mapping[str, int]
-    """The same, but for each kind only of the incarnation that sent the most of it."""
+    """The same, but of each kind only the number of the incarnation that sent the most of it."""
     overheard: tuple[Overheard, ...] = ()
-    """What strangers read of messages, in the order of time."""
+    """The messages that strangers read, in the order of time."""
 
 
 @runtime_checkable
@@ -108,7 +109,7 @@ class Observes(Protocol):
 
 
 class Backend(Protocol):
-    """Where members live, for one run. Call: `open`, the verbs, `collect`, `close`."""
+    """The place where members live, for one run. Call: `open`, the verbs, `collect`, `close`."""
 
     name: str
     is_virtual: bool

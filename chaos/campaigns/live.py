@@ -39,8 +39,8 @@ LANES: Final = 3
 busy."""
 RUN_SECONDS: Final = 9.0
 LIBRARY_RUN_SECONDS: Final = 90.0
-"""How long a run with its judgement takes, measured on two cores: for a first estimate of the time
-that all runs take."""
+"""Seconds that a run takes with its judgement, measured on two cores: for a first estimate of the
+time that all runs take."""
 LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
 """As in tcp-no-retransmit: without retransmission, the transport must not lose anything."""
 SHOWN_SECONDS: Final = 0.0005
@@ -57,7 +57,7 @@ class Kind:
 
     name: str
     family: str
-    """Which scenario of an act it is put through: that of unicasts, or of multicasts."""
+    """The scenario of each act that it is put through: that of unicasts, or of multicasts."""
     stack: str
     unicast: str | None = None
     repairs: bool = True
@@ -155,7 +155,7 @@ class LiveResult:
     detail: str
     """The worst finding, or why the scenario was not run."""
     seconds: float
-    """How long the run took."""
+    """Seconds that the run took."""
     directory: str
     resync: ResyncTimes | None = None
     notes: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ class SeedResult:
     fingerprint: str = ""
     """The fingerprint of that finding, which failures of one kind share."""
     seconds: float = field(default=0.0, compare=False)
-    """How long the seed took."""
+    """Seconds that the seed took."""
 
     @property
     def cell(self) -> Cell:

@@ -48,7 +48,7 @@ ATTEMPTS: Final = 8
 LOOK_SECONDS: Final = 0.5
 """The time between two looks for new rows."""
 SEEN_SECONDS: Final = 60.0
-"""How long a file of another host may take to appear on a network file system."""
+"""Seconds that a file of another host may take to appear on a network file system."""
 POOLS: Final = 4
 """The most pools that are tried: when a process dies, all tasks of its pool are lost."""
 
@@ -114,7 +114,7 @@ class SearchResult:
     violations: list[SeedResult] = field(default_factory=list)
     unknown: list[SeedResult] = field(default_factory=list)
     cells: Counter[Cell] = field(default_factory=Counter)
-    """How often each generation or stack met each kind of fault that bit."""
+    """By generation or stack, and kind of fault: the number of seeds in which the fault bit."""
 
     def add(self, result: SeedResult) -> None:
         self.seeds += 1

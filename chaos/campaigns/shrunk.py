@@ -35,7 +35,7 @@ class Shrunk:
     kept: KeptRun
     out: Path
     end: str
-    """Why the search ended: a key of ENDS."""
+    """The reason why the search ended: a key of ENDS."""
 
     @property
     def command(self) -> str:

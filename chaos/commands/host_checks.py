@@ -1,7 +1,7 @@
 """Checks of a host: each feature is tried in a temporary network, and programs are looked for.
 
-A check gives None, or why not and what to do. A check that cannot be made because another one
-failed says so, instead of giving a misleading reason.
+A check gives None, or the reason why not and the remedy. A check that cannot be made because
+another one failed says so, instead of giving a misleading reason.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Check:
     name: str
     about: str
     needed_for: str
-    """What needs it; empty if nothing does."""
+    """The use that needs it; empty if nothing does."""
     why: str | None
-    """Why it is missing, and what to do; None: it is there."""
+    """The reason why it is missing, and the remedy; None: it is there."""
 
 
 Trial = Callable[[Site], None]

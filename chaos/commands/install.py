@@ -17,7 +17,7 @@ PROGRAMS: Final = NEEDED | {"tc": "iproute2", "iptables": "iptables"}
 """The programs for runs on real packets, and the Debian packages that contain them. Without
 iptables the rig can run, but holds no packet back where the kernel's nftables has no queue."""
 LONGEST_SECONDS: Final = 600.0
-"""How long one call of apt-get may take."""
+"""Seconds that one call of apt-get may take."""
 
 
 class InstallError(Exception):

@@ -40,7 +40,7 @@ from stormcast.node.reading.quantities import SETTING_DURATION
 
 UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
-"""How long after its start a controller waits for its backend: members may still be starting."""
+"""Seconds from its start that a controller waits for its backend: members may still be starting."""
 AGAIN_SECONDS: Final = 3.0
 SERVED: Final = ".served"
 """The folder beside the run directories with a mark (an empty file) for each run of a controller:
@@ -59,7 +59,8 @@ class ServeSettings:
     runs: Path
     listen: ControlSettings | None
     probes: ControlSettings | None
-    """Where /livez and /readyz are served besides, in places of their own."""
+    """A further listener for /livez and /readyz, with connections of its own; None: there is
+    none."""
     every: float | None
     """Seconds from the start of one round to that of the next; None: only one round."""
     is_once: bool

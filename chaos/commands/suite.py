@@ -50,7 +50,7 @@ AUTO: Final = "auto"
 BATCH: Final = "chaos-test"
 LIBRARY: Final = "library"
 SIDE_SECONDS: Final = 1.5
-"""How long a run in the simulator takes, for an estimate of the time that all runs take."""
+"""Seconds that a run in the simulator takes, for an estimate of the time that all runs take."""
 REPORT: Final = "chaos-test.json"
 """The file with all results, beside the runs."""
 
@@ -64,7 +64,7 @@ class Again(NamedTuple):
 
 
 JudgeAgain = Callable[[Path, Sequence[Path]], Again]
-"""From the directory of a batch and its run directories to a second judgement."""
+"""Takes the directory of a batch and its run directories; returns a second judgement."""
 
 
 def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:

@@ -75,7 +75,7 @@ RECEIVE_BUFFER: Final = 16 << 20
 """The most bytes that wait to be read: a tenth of a second at full speed."""
 VERDICTS_PER_SEND: Final = 64
 ACK_SECONDS: Final = 5.0
-"""How long to wait for an answer of the kernel, which normally comes at once."""
+"""Seconds to wait for an answer of the kernel, which normally comes at once."""
 
 _WORDS: Final = {
     errno.EPERM: "another program serves this queue, or the right to do so is missing: it takes "
@@ -186,7 +186,7 @@ class Queue:
     def __init__(self, number: int, netns: Path | None, *, max_waiting: int = MAX_WAITING) -> None:
         self.number = number
         self.refused: Counter[str] = Counter()
-        """How many verdicts the kernel refused, by the name of its error."""
+        """By name of the kernel's error, the number of verdicts that the kernel refused."""
         self._verdicts: list[bytes] = []
         self._buffer = bytearray(MAX_PACKET + 4096)
         self._view = memoryview(self._buffer)

@@ -113,7 +113,7 @@ class Port:
         self.newest: int | None = None
         """The number of the packet that came last."""
         self.waiting = 0
-        """How many packets have no verdict yet."""
+        """The number of packets that have no verdict yet."""
         self._driver = driver
 
     def take(self, packet: int, mark: int, view: memoryview) -> None:

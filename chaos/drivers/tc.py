@@ -58,7 +58,7 @@ LINE_RATE: Final = 4_000_000_000
 """Bytes per second of a class that only delays: htb requires a rate, and its oldest form takes at
 most 32 bits of it."""
 DRAIN_SECONDS: Final = 1.0
-"""How long queues may take to run empty before they are removed with their packets."""
+"""Seconds that queues may take to run empty before they are removed with their packets."""
 DRAIN_POLL: Final = 0.02
 _QUANTUM: Final = 1514
 """Without effect, as classes share nothing; but without it, the kernel's log complains."""

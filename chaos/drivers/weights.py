@@ -1,4 +1,4 @@
-"""What a process takes of its machine, read from /proc."""
+"""The resources that a process uses, read from /proc."""
 
 from __future__ import annotations
 

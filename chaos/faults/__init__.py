@@ -40,7 +40,7 @@ SHAPES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What happens to a frame on one directed link. Seconds, shares, bytes per second."""
+    """The properties of one directed link. Seconds, shares, bytes per second."""
 
     delay: float = 0.001
     jitter: float = 0.0

@@ -53,7 +53,7 @@ class Decider:
 
     def __init__(self, fate: Fate) -> None:
         self.bites: defaultdict[str, defaultdict[Ends, int]] = defaultdict(_counts)
-        """How many frames each fault has affected on each path."""
+        """By fault and path, the number of frames that the fault has affected."""
         self._fate = fate
 
     def counted(self) -> dict[str, dict[Ends, int]]:

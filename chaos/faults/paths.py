@@ -120,7 +120,8 @@ class PathMaker:
         self._limits: dict[Ends, Limit] = {}
         self._models: dict[tuple[str, Ends], LossModel] = {}
         self._ended: Counter[str] = Counter()
-        """How often a loss with a memory has ended: one that comes and goes begins anew."""
+        """By fault, the number of times that its loss with a memory has ended: one that comes and
+        goes begins anew, with other dice."""
         self._seed = 0
 
     def renew(self, seed: int, acting: Mapping[str, faults.NetworkFault]) -> list[str]:

@@ -129,11 +129,11 @@ class _Plan:
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
         self.flapping: set[str] = set()
-        """The faults that come and go."""
+        """Faults that come and go."""
         self.recurring: set[str] = set()
-        """Those that have come."""
+        """The flapping faults that have come at least once."""
         self.healed: set[str] = set()
-        """Those of them that were healed: they come no more."""
+        """The recurring faults that were healed: they come no more."""
         self.pushed = number = 0
         for step in scenario.timeline:
             if not isinstance(step.action, CURES):

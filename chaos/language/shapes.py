@@ -34,7 +34,7 @@ _resolve: Final[Callable[..., object]] = yaml.resolver.Resolver().resolve
 
 
 class Notation(NamedTuple):
-    """How one value is read from the file, and written back."""
+    """The functions that read one kind of value from the file, and write it back."""
 
     read: Callable[[Item], Any]
     write: Callable[[Any], Plain]

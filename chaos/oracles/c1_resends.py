@@ -89,7 +89,7 @@ def _in_the_middle(
 
 
 class _Looks:
-    """How many silent looks fit between two moments of an entry's life, at most."""
+    """The most silent looks that fit between two moments of an entry's life."""
 
     def __init__(self, entry: SenderLife, interval: float, least: float) -> None:
         self._interval = interval

@@ -1,4 +1,4 @@
-"""The prologue of a trace: what a run has behind it at a moment of rest, told in a few events.
+"""The prologue of a trace: the past of a run up to a moment of rest, told in a few events.
 
 A run that never ends is judged in parts. Each begins with a prologue, so that checks, which know
 only whole runs, need not know of parts: the start of each member, its view, its connections, and
@@ -6,8 +6,8 @@ for each of these one batch with all that was sent, delivered and dropped by the
 marked as a piece (FRAGMENT) of no message, and takes no credits (NO_FC): so it is no message to the
 application, nor to flow control, whose counts begin anew.
 
-That is the truth only where all until then was judged, and holds, and nothing is under way:
-`unrest` says what is.
+A prologue is true only where all before it was judged, and holds, and nothing is under way:
+`unrest` returns what is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ still send to it."""
 OF_MEMBERS: Final = frozenset(
     {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
 )
-"""What is done to a member. Done to nobody, as who was meant was down, it stands for nothing."""
+"""Faults of a member. One that struck nobody, because the member meant was down, does not stand."""
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
 
@@ -66,7 +66,7 @@ class Told:
     events: list[Event] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     view: int = 0
-    """The view that the member holds: all that is told is told of it."""
+    """The view that the member holds: its number is written into each event that names a view."""
 
     def note(self, event: Event, text: str = "") -> None:
         """Add an event."""

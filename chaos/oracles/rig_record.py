@@ -44,7 +44,7 @@ class FaultStep(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """How often one fault bit, by the rig's event."""
+    """The number of bites of one fault, by the rig's event."""
 
     fault: str
     kind: str
@@ -78,7 +78,7 @@ class RigRecord:
         self.deaths: list[Death] = []
         self.trace = trace
         self.overheard: list[Event] = []
-        """What strangers read, in the order of time."""
+        """Events of messages that strangers read, in the order of time."""
         self.begin: float | None = None
         """The time at which the run began, on the clock of the traces; None: no event says so."""
         self.quiet = inf

@@ -97,7 +97,8 @@ class Judgement:
     verdict: Verdict
     findings: tuple[Finding, ...]
     owed: Owed | None = None
-    """How much had to be delivered, and was; None where the traces prove nothing."""
+    """Counts of the messages that had to be delivered, and of those that were; None where the
+    traces prove nothing."""
 
     def of(self, guarantee: str) -> Finding:
         """Return the finding on one guarantee."""

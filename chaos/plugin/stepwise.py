@@ -43,7 +43,7 @@ _MOMENT: Final = 1.0
 
 
 class TooLateError(BackendError):
-    """What a test waited for did not come in time."""
+    """A wait of a test timed out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What a run leaves besides its members' traces: its directory, the rig's own trace, a digest."""
+"""The files of a run besides its members' traces: its directory, the rig's own trace, a digest."""

@@ -54,7 +54,8 @@ def base_text(base: faults.Link) -> dict[str, Any] | None:
 
 
 class Overheard(NamedTuple):
-    """What a stranger took for a batch of messages; only the oracles know whether it was one."""
+    """A frame that a stranger took for a batch of messages; only the oracles know whether it was
+    one."""
 
     at: float
     flags: int

@@ -39,7 +39,7 @@ class Facts:
     sent: int = 0
     delivered: int = 0
     last_arrival: float = 0.0
-    """When a message, or a piece of one, was last delivered."""
+    """Time of the last delivery, of a message or of a piece."""
     events: int = 0
 
 
@@ -187,8 +187,8 @@ class _Reading:
                 self.facts.sent_by_pair[pair] = known + (0 if short in self._gone else count)
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
-        """Yield the members that a multicast is for: those of the sender's view that have it in
-        theirs."""
+        """Yield the members that a multicast is for: members of the sender's view that have not
+        ended, and whose own view, if they have one, has the sender."""
         # Within a turn the view may be written after what was sent in it.
         view = self._views[member.short].get(event.view) or self._now.get(member.short)
         for short in view.members if view is not None else ():

@@ -75,8 +75,8 @@ class MemberFaults:
                 self._strike(step, name)
 
     def _take_over(self, what: Hold, name: str, fault: str) -> str | None:
-        """Have a fault hold a member, and return the one that held it until now: it is over, as the
-        member goes on with the end of the newer one."""
+        """Make this fault the one that holds the member; return the one that held it before, which
+        is over: the member goes on when the newer one ends."""
         before = self._held.get((what, name))
         self._held[what, name] = fault
         return before

@@ -26,13 +26,13 @@ class MemberRule:
     there: set[str] = field(default_factory=set)
     """Members whose running process has the rule, or gets it when the member goes on."""
     struck: dict[str, int] = field(default_factory=dict)
-    """How often the rule bit in each running member, when it was last asked."""
+    """The number of bites in each running member, when it was last asked."""
     struck_before: int = 0
-    """How often it bit in processes that ended."""
+    """The number of bites in processes that ended."""
 
     @property
     def bites(self) -> int:
-        """How often the rule bit, as far as is known."""
+        """The number of bites of the rule, as far as is known."""
         return self.struck_before + sum(self.struck.values())
 
     @property

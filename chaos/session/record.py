@@ -41,11 +41,11 @@ class ResyncTimes:
     after: float
     """The time of that heal, from the start of the run."""
     first_delivery: float | None
-    """Until the last pair had its first delivery; None: some pair had none."""
+    """Time until the last pair had its first delivery; None: some pair had none."""
     repaired: float
-    """Until the last message that was sent before the heal had arrived."""
+    """Time until the last message that was sent before the heal had arrived."""
     one_view: float | None
-    """Until the last view was installed, 0 where it was before; None without a group."""
+    """Time until the last view was installed, 0 where it was before; None without a group."""
 
     @property
     def seconds(self) -> float | None:
@@ -81,7 +81,7 @@ class RunRecord:
     """Messages accepted from the workload."""
     delivered: int
     bites: dict[str, int]
-    """How often each fault had an effect, by id."""
+    """The number of effects of each fault, by id."""
     kinds: dict[str, str]
     """The kind of each fault, by id."""
     mismatches: list[str]
@@ -110,14 +110,14 @@ class RunRecord:
     is_cut_short: bool = False
     """Whether the run was interrupted before its end."""
     broke_off: str = ""
-    """Why the run could not go on: it then proves nothing. Empty: it did."""
+    """The reason why the run could not go on: it then proves nothing. Empty: it went on."""
     late: float = 0.0
     """The most seconds by which a step or a load began later than the scenario says."""
 
     load_errors: tuple[str, ...] = ()
-    """What ended loads before all was offered."""
+    """Errors that ended loads before all their messages were offered."""
     unsent: tuple[str, ...] = ()
-    """What was left of loads that did not end."""
+    """Lines about the messages left of loads that did not end."""
 
     @property
     def recorded(self) -> int:

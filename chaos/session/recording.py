@@ -34,9 +34,9 @@ class Ending:
     late: float = 0.0
     """The most seconds by which a step or a load came late."""
     load_errors: tuple[str, ...] = ()
-    """What ended loads before all was offered."""
+    """Errors that ended loads before all their messages were offered."""
     unsent: tuple[str, ...] = ()
-    """What was left of loads that did not end."""
+    """Lines about the messages left of loads that did not end."""
 
 
 def record_of(

@@ -50,11 +50,11 @@ class Traffic:
         self._said: dict[str, tuple[int, Sent]] = {}
         """By member: its short id, and what it had sent, when it was last asked."""
         self._noted: dict[int, Sent] = {}
-        """What of that was noted of each incarnation, by its short id: one that leaves is noted as
-        it begins to leave, and once more when it is ended or started anew."""
+        """By short id of an incarnation, the part of that which is in `_taken`: one that leaves is
+        noted as it begins to leave, and once more when it is ended or started anew."""
         self._coming: frozenset[str] = frozenset()
         self._errors: dict[str, None] = {}
-        """What loads ended by that did not work, such as messages too large for the stack."""
+        """Errors that ended loads, such as messages too large for the stack."""
         self._sending_on: set[str] = set()
         """Members that were paused when all were told to stop: they are told when they go on."""
 
@@ -113,7 +113,7 @@ class Traffic:
         return True
 
     def errors(self) -> tuple[str, ...]:
-        """Return what ended loads before all was offered, as far as it was seen."""
+        """Return the errors that ended loads before all was offered, as far as they were seen."""
         return tuple(self._errors)
 
     def left(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Chapters:
         self.read: dict[str, int] = {}
         """The number of events of each trace that were added, by label."""
         self._begun_at: dict[str, int] = {}
-        """How many of them came before this chapter."""
+        """The number of them that came before this chapter."""
 
     def add(self, traces: Mapping[str, bytes], rig: bytes) -> None:
         """Add what is new in the traces of members, by label, and what the rig wrote since the last
@@ -66,8 +66,8 @@ class Chapters:
         return before + shifted(self._since.get(label, b""), by)
 
     def turn(self, evidence: Evidence) -> tuple[int, int]:
-        """End the chapter, whose evidence this is, at its end, which is a moment of rest; returns
-        how many messages the prologue of the next one says were sent, and delivered."""
+        """End the chapter, whose evidence is given, at a moment of rest, and write the prologue of
+        the next one. Return how many messages that prologue says were sent, and delivered."""
         told = prologue(evidence, evidence.rig.end)
         self._prologue = {
             label: one.packed(self._walls[label], self._ahead(label), xxh3_64_intdigest)

@@ -25,7 +25,7 @@ WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 INCIDENTS: Final = "incidents"
 _OF_A_WINDOW: Final = frozenset({"window", "verdict", "seconds", "sent", "faults", "weights"})
-"""What a line of a window says at least."""
+"""Keys that the line of every window has."""
 
 
 class NotASoakError(ConfigError):
@@ -40,7 +40,7 @@ class Kept:
     seed: int
     backend: str
     windows: tuple[dict[str, Any], ...]
-    """What became of each window, in order."""
+    """The line of each window, in order."""
 
 
 class SoakDirectory:
@@ -49,7 +49,7 @@ class SoakDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: list[dict[str, Any]] = []
-        """What became of each window that was written."""
+        """The line of each window that was written."""
 
     def begin(self, storm: Storm, seed: int, backend: str) -> None:
         """Take the directory for a new soak; TakenError if it holds anything."""
@@ -96,7 +96,7 @@ class SoakDirectory:
         return make_fresh(self.path / LOGS, f"{number:06}")
 
     def add(self, window: Window, seconds: float) -> Path | None:
-        """Write what became of a window, which took so many seconds of real time; returns the run
+        """Write the line of a window, which took so many seconds of real time; return the run
         directory of an incident."""
         told = {**window.as_json(), "took": round(seconds, 3)}
         if window.judgement.verdict is Verdict.HOLDS:

@@ -71,13 +71,13 @@ def slope_of(*series: Samples) -> Slope:
 
 
 class Drift(NamedTuple):
-    """How a figure of members, or of the judge, changes in an hour."""
+    """The growth in an hour of a figure of members, or of the judge."""
 
     of: str
     figure: str
     slope: Slope
     hours: float
-    """How long was weighed: a process takes minutes until it has what it needs."""
+    """Hours that the windows lasted: a process takes minutes until it has what it needs."""
 
     @property
     def is_known(self) -> bool:

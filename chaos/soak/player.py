@@ -56,14 +56,14 @@ class Window:
     """With the traces of its chapter, which may have begun with an earlier window."""
     judgement: Judgement
     unrest: str
-    """Why the chapter goes on; empty: it ends with this window."""
+    """The reason why the chapter goes on; empty: it ends with this window."""
     lost: str
-    """Why nothing more can be told of this cluster; empty: it goes on."""
+    """The reason why nothing more can be told of this cluster; empty: the soak goes on."""
     sent: int
     delivered: int
     """Messages of this window alone."""
     weights: Mapping[str, Mapping[str, float]]
-    """What members, and this process, take of the machine at its end."""
+    """The resources that each member, and this process, uses at the end of the window."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line of this window in `windows.jsonl`."""

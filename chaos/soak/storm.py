@@ -32,7 +32,7 @@ WHOLE_TRACE: Final = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """What may happen in a soak, and how much of it at once."""
+    """The faults and loads that a soak may draw, and how many at once."""
 
     name: str = "storm"
     about: str = ""
@@ -255,6 +255,6 @@ KINDS: Final[dict[str, Draw]] = {
     "pause": _pause,
     "stall": _stall,
 }
-"""What a storm may draw, each by a function of dice and members."""
+"""The faults that a storm may draw, each by a function of dice and members."""
 ON_MEMBERS: Final = frozenset({"crash", "restart", "leave", "pause"})
 """Kinds that take a member out of its group."""

@@ -43,7 +43,7 @@ from stormcast.node.core.errors import NodeError
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
 MAX_DEPTH: Final = 32
-"""How deep a body may be nested: deeper than any command needs."""
+"""The deepest nesting of a body: deeper than any command needs."""
 LINGER_SECONDS: Final = 0.5
 ACCEPTS: Final = 8
 """Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""

@@ -1,5 +1,5 @@
-"""Where a control endpoint listens, with which token and which certificate: of members, keepers and
-agents; and where probes are answered."""
+"""Settings of control endpoints: address, token and certificate. Members, keepers and agents have
+such an endpoint; the addresses of listeners for probes are read here, too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Names(NamedTuple):
-    """What the settings of an endpoint are called where it is set up, for errors."""
+    """The names of an endpoint's settings, for errors: keys of a file, or flags."""
 
     token_file: str
     certificate_file: str
@@ -78,7 +78,7 @@ NO_TLS: Final = TlsSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """Where the control endpoint listens, and who may use it."""
+    """The address of a control endpoint, its token and its TLS settings."""
 
     host: str = ""
     port: int = 0
@@ -86,7 +86,7 @@ class ControlSettings:
     """The path of a unix socket; then there is neither host nor port."""
     token: str = field(default="", repr=False)
     setting: str = "control.address"
-    """The setting that says so, for errors."""
+    """The name of the setting that gives the address, for errors."""
     tls: TlsSettings = NO_TLS
 
     @property
@@ -99,7 +99,7 @@ def read_control(
     text: str, token: str = "", setting: str = "control.address", tls: TlsSettings = NO_TLS
 ) -> ControlSettings:
     """Read `127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. An address that other machines reach
-    needs a token and TLS."""
+    needs a token, and TLS unless the settings allow plain HTTP."""
     settings = replace(_read_address(text, setting), token=token, tls=tls)
     require(
         settings.is_loopback or bool(token),
@@ -111,16 +111,16 @@ def read_control(
 
 
 def read_open(text: str, setting: str, tls: TlsSettings) -> ControlSettings:
-    """Read the same for an endpoint that takes no commands: no token is asked for, whoever reaches
-    it; elsewhere than on loopback it needs TLS."""
+    """Read the address of an endpoint that takes no commands, so it needs no token. One that other
+    machines reach needs TLS, unless the settings allow plain HTTP."""
     settings = replace(_read_address(text, setting), tls=tls)
     _check_tls(settings, f"{setting} is {text!r}")
     return settings
 
 
 def read_probes(text: str, setting: str) -> ControlSettings:
-    """Read the same for a listener that serves nothing but probes. It speaks plain HTTP wherever it
-    is: it tells no secret, takes no command, and a kubelet would not check a certificate."""
+    """Read the address of a listener that serves only probes. It speaks plain HTTP on any address:
+    it tells no secret, takes no command, and a kubelet would not check a certificate."""
     return _read_address(text, setting)
 
 

@@ -1,4 +1,5 @@
-"""How clients verify the certificate of an endpoint: by a file with it, or with its issuer's."""
+"""TLS contexts for clients of an endpoint: they trust a file with its certificate, or its
+issuer's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each member has acknowledged of one sender's multicasts."""
+"""The acks of all members for one sender's multicasts."""
 
 from __future__ import annotations
 

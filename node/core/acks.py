@@ -1,4 +1,4 @@
-"""What a receiver has reported of one window, and whether it has to report again."""
+"""The acks of one receive window: what the last one reported, and whether another one is due."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class AckState:
         """Whether an ack is to be sent at the end of this turn."""
         self.sent_at = -inf
         self.value = -1
-        """What the last ack said; -1 before the first."""
+        """The seqno that the last ack reported; -1 before the first."""
         self.repeats = 0
-        """How often the same value was sent before."""
+        """The transmission number of the last ack: 0 for a new value, then one more for each
+        repeat."""
 
     def note_sent(self, value: int, now: float) -> int:
         """Note that an ack is sent; return its transmission number. The fate of a frame is drawn

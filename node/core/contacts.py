@@ -26,8 +26,8 @@ MAX_PROVED: Final = 1024
 MAX_ACCOUNTS: Final = 1024
 """Strangers of which it is known how much came in their name; the oldest is forgotten first."""
 MAX_SAVED: Final = 16
-"""Frames, and 64 KiB each, that a stranger's account holds at most. Who saved much in its own name
-could have it all sent to another place at once."""
+"""Frames, and 64 KiB for each, that a stranger's account holds at most. A sender that saved much in
+its own name could otherwise have all of it sent to another address at once."""
 _SAVED_BYTES: Final = MAX_SAVED << 16
 _UNASKED: Final = frozenset({wire.DATA, wire.JOIN_REQ, wire.LEAVE_REQ})
 _KIND: Final = wire.OFFSETS["kind"]
@@ -88,23 +88,25 @@ class Contacts:
         return True
 
     def trusts(self, address: Address) -> bool:
-        """Whether this very address needs no account. That its short id needs none says nothing:
-        another address may have the same, of which anybody can see to."""
+        """Whether this very address needs no account. A trusted short id alone does not tell:
+        anybody can make another address with the same short id."""
         short = address.short
         owner = self._known.get(short) or self.proved.get(short, address)
         return short in self.trusted and owner.is_at_same_place(address)
 
     def was_member(self, short: int) -> bool:
-        """Whether a short id is of a member of this view, or of a past one that is remembered."""
+        """Whether a short id is that of a member of this view, or of a past one that is
+        remembered."""
         return short in self._known or short in self._view
 
     def is_taken(self, address: Address) -> bool:
-        """Whether a view has said that who has this short id is somewhere else."""
+        """Whether a view, this one or a past one, gives this short id another address."""
         return self._known.get(address.short, address).where != address.where
 
     def doubt(self, short: int, came: int) -> bool:
-        """Forget that a stranger is where it said, because another address has its short id; False
-        if there is nothing to forget. Of the other one a frame of `came` bytes is not counted."""
+        """Forget that a stranger proved its address, because another address has its short id;
+        False if there is nothing to forget. The frame of `came` bytes that told so is counted now:
+        it was not, while the short id was trusted."""
         if self.proved.pop(short, None) is None:
             return False
         self._renew()

@@ -27,14 +27,14 @@ repeats would be lost after one with that number was lost."""
 
 
 class StreamEnd(NamedTuple):
-    """Where a sender's stream to a receiver ends, as the sender knows it."""
+    """The end of a sender's stream to a receiver, as the sender knows it."""
 
     conn: int
     """The connection; if none is open, the next that may be opened; 0 for multicasts."""
     seqno: int
     """The last seqno sent; 0 where nothing was sent on the connection."""
     unacked: int
-    """How many messages may still be under way."""
+    """Messages that may still be under way."""
 
     def as_of(self, end: StreamEnd) -> StreamEnd | None:
         """Return this place with `unacked` updated, when the stream ends at `end`; None once the
@@ -72,7 +72,7 @@ class Question(NamedTuple):
 
 
 class Allowance:
-    """What one receiver lets this member send: `total <= limit`. Both only grow.
+    """The total up to which this member may send to one receiver: `total <= limit`. Both only grow.
 
     `base` is the sender's count when it met the receiver. The two need not agree on that moment:
     counts never run backwards, so an earlier limit is below the current one.
@@ -113,7 +113,7 @@ class Budget(Allowance):
 
 
 class Intake:
-    """What this member has taken from one sender, in that sender's count.
+    """The bytes that this member has taken from one sender, in that sender's count.
 
     `taken` is never more than what was really taken, whatever was lost on the way, so
     `announced = taken + max_credits` never lets more than `max_credits` be under way. Each `settle`

@@ -1,4 +1,5 @@
-"""What a member knows of each sender's stream: highest delivered and highest received seqno."""
+"""Digests: for each sender, the highest seqno that a member has delivered, and the highest
+received."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class NodeError(Exception):
 
 
 class Place(NamedTuple):
-    """Where a setting is written."""
+    """The place where a setting is written."""
 
     source: str
     """A file, a flag or a variable; only a file has lines."""
@@ -89,4 +89,4 @@ def shortened(text: str) -> str:
 
 
 UNKEYED: Final = frozenset({"sealed", "not-sealed", "key-unknown"})
-"""Reasons of a BadFrame whose sender has not the keys of this member."""
+"""Reasons of a BadFrame whose sender does not have the keys of this member."""

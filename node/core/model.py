@@ -83,7 +83,7 @@ class Address:
     identity: int
     name: str
     where: str = ""
-    """Where its transport is reached, `host[port]`; empty in the simulator."""
+    """The address of the member's transport, `host[port]`; empty in the simulator."""
     short: int = field(init=False)
 
     def __post_init__(self) -> None:

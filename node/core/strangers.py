@@ -25,9 +25,9 @@ MAX_BEGUN: Final = 64
 first frame: each leaves records in the journal."""
 MAX_SAID: Final = 256
 """Acks, requests and credits for strangers in `BEGUN_SECONDS`, all together: each is a record in
-the journal. What is not said now is said when its stranger repeats itself, or later."""
+the journal. Those beyond the bound are sent when the stranger repeats itself, or later."""
 MAX_SAID_TO_ONE: Final = 32
-"""The same for one stranger: one that sends much must not have all of it."""
+"""The same bound for one stranger: one that sends much must not use up all of it."""
 MAX_GAUGED: Final = 16
 """Strangers of which the journal says from time to time how much is kept of each."""
 BEGUN_SECONDS: Final = 1.0
@@ -77,7 +77,7 @@ class SharedPace(Pace):
 
 
 class Strangers:
-    """What is kept of strangers, by sender and by protocol."""
+    """The count of what is kept of strangers, by sender and by protocol, against one budget."""
 
     __slots__ = (
         "_kept",
@@ -101,15 +101,16 @@ class Strangers:
         """Entries and bytes by sender, the one of which something is kept longest first, and by
         what keeps them."""
         self._remembered: dict[int, tuple[int, int]] = {}
-        """The same of what may be forgotten at any time; the sender that was heard last is last."""
+        """The same for what may be forgotten at any time; the sender that was heard last is
+        last."""
         self._remembered_entries = 0
         self._remembered_bytes = 0
         self.windows = Pace()
-        """Of windows that strangers open."""
+        """The pace at which strangers open windows."""
         self.questions = Pace()
-        """Of strangers that are asked for their first frame."""
+        """The pace at which strangers are asked for their first frame."""
         self.said = SharedPace()
-        """Of what strangers are told, and is recorded."""
+        """The pace of frames sent to strangers, each of which is recorded."""
 
     def keep(self, sender: int, keeper: str, entries: int, size: int) -> None:
         """Note how much one keeper has of a sender now: `size` bytes in so many entries."""

@@ -21,7 +21,7 @@ class Timing:
     """The clock settings of a stack."""
 
     name: str = "compatible"
-    """What the file that held it is called."""
+    """The name of the timing file that these settings come from."""
 
     adaptive: bool = False
     """False: look on the grid of `xmit_interval`. True: look when the round trip says so."""

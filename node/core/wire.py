@@ -17,7 +17,7 @@ PREAMBLE_SIZE: Final = 32
 
 
 class Field(NamedTuple):
-    """How one field travels: its struct code (network order) and what it means."""
+    """The encoding of one field, as a struct code (network order), and its meaning."""
 
     code: str
     about: str

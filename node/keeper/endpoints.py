@@ -29,7 +29,7 @@ LEASE_SECONDS: Final = 3.0
 LONGEST_LEASE: Final = 600.0
 LONGEST_NAME: Final = 200
 ANSWER_SECONDS: Final = 8.0
-"""How long a member may take to answer: less than a client of the keeper waits."""
+"""Seconds that a member may take to answer: less than a client of the keeper waits."""
 READY_SECONDS: Final = 1.0
 MAX_ANSWER: Final = 16 << 20
 NOT_READY: Final = 503
@@ -147,7 +147,8 @@ def _resume(keeper: Keeper) -> Answer:
 
 
 def _paused(keeper: Keeper) -> Answer:
-    """Answer with the lapses, too: whoever pauses a member learns so that it went on meanwhile."""
+    """Answer with the number of lapses, too: by it whoever pauses a member notices that it went on
+    meanwhile."""
     return as_json({"paused": keeper.state()["paused"], "lapses": keeper.lapses})
 
 

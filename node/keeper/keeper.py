@@ -47,7 +47,8 @@ class KeeperSettings:
 
     control: ControlSettings
     probes: ControlSettings | None = None
-    """Where /livez and /readyz are served besides, in places of their own."""
+    """A further listener for /livez and /readyz, with connections of its own; None: there is
+    none."""
     folder: Path
     """For its members' journals, logs and control endpoint; nobody else may use it."""
     config: Path | None = None
@@ -55,8 +56,8 @@ class KeeperSettings:
     starts: bool = False
     """Whether the default member starts with the keeper."""
     key_file: Path | None = None
-    """Where the keys are by which all its members seal; None: their settings say so, or nothing is
-    sealed."""
+    """The file with the keys by which all its members seal; None: the members' own settings name
+    one, or nothing is sealed."""
     grace: float = 12.0
     """Seconds that a member has to leave when the keeper is told to end."""
 
@@ -124,7 +125,7 @@ class Keeper:
         self.member: Incarnation | None = None
         """The latest incarnation."""
         self.lapses = 0
-        """How often a pause ended because it was not renewed in time."""
+        """The number of pauses that ended because they were not renewed in time."""
         self.is_over = asyncio.Event()
         self.code = 0
         self._environ = environ

@@ -27,7 +27,7 @@ REFUSED: Final = {
     "forged": "frames came with a seal that does not fit, and were refused: somebody forges them, "
     "or the network damages them",
 }
-"""What is said of frames and connections that were refused, by the reason."""
+"""The lines printed about frames and connections that were refused, by reason."""
 _COUNTERS: Final = ("stack.refused.", "transport.refused_")
 
 State = tuple[int, int, int, int]
@@ -86,7 +86,8 @@ class KeyFile:
         self._wait(loop)
 
     def _tell_refused(self, now: float) -> None:
-        """Say that somebody is not heard for the lack of a key."""
+        """Print the line of each reason for which more was refused, each at most once in
+        TELL_SECONDS."""
         figures = self._figures()
         for reason, line in REFUSED.items():
             number = sum(figures.get(f"{of}{reason}", 0) for of in _COUNTERS)

@@ -8,7 +8,7 @@ DEPTH: Final = 8192
 """Numbers up to the highest that are told apart. A network that reorders by more loses what is
 older, and a protocol repairs it."""
 _PLACE: Final = DEPTH - 1
-"""The bits of a number that say where it is noted."""
+"""The bits of a number that give its place in the ring of marks."""
 assert not DEPTH & _PLACE, "a power of two"
 
 
@@ -36,7 +36,7 @@ class Replays:
         return True
 
     def _forget(self, first: int, end: int) -> None:
-        """Note that these numbers have not come: their places are those of older ones."""
+        """Clear the marks of these new numbers: older numbers had the same places in the ring."""
         if end - first >= DEPTH:
             self._taken = bytearray(DEPTH)
             return

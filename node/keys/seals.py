@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 OVERHEAD: Final = wire.SEAL_STRUCT.size + wire.SEAL_TAG
 """Bytes that a seal adds to a frame."""
 MOST_NUMBERS: Final = 1 << 40
-"""Seals under one key of an incarnation; then it draws anew."""
+"""Seals made under one key of an incarnation; then it draws a new one."""
 MOST_SEALERS: Final = 4096
 """Incarnations whose numbers are told apart."""
 MOST_STRANGERS: Final = 256
-"""Those of them that are not in the view: each takes 8 KiB and a cipher, and whoever recorded what
-members sent in the past can have as many of them heard."""
+"""Of these, the incarnations that are not in the view. Each takes 8 KiB and a cipher, and whoever
+recorded old frames can replay frames of any number of incarnations."""
 MOST_GONE: Final = 1 << 16
-"""Incarnations that were among them, or whose key was dropped, of which only the highest number is
-kept."""
+"""Forgotten incarnations, as there were too many or their key was dropped: of each only the highest
+number is kept."""
 DRAWN: Final = 16
 """Bytes that an incarnation draws."""
 
@@ -108,7 +108,7 @@ class Seals:
         self._sealers: dict[bytes, _Sealer] = {}
         """By the front of their seals."""
         self._strangers: set[bytes] = set()
-        """Those of the sealers that are not in the view."""
+        """The sealers that are not in the view."""
         self._members: Collection[int] | None = None
         """Short ids of the view's members; None without a group, where nobody is a stranger."""
         self._gone: dict[bytes, int] = {}
@@ -249,8 +249,8 @@ class Seals:
         return min(marks, key=lambda mark: self._sealers[mark].heard)
 
     def on_view(self, members: Collection[int]) -> None:
-        """Take in whose numbers are told apart, however many strangers are heard: the members of a
-        view, by short id; of a group that this member has yet to join, nobody's."""
+        """Note the members of a view, by short id: strangers, however many are heard, do not
+        displace them. Before this member has joined its group, the view is empty."""
         self._members = members
         self._strangers = set(filter(self._is_stranger, self._sealers))
         while len(self._strangers) > MOST_STRANGERS:
@@ -268,7 +268,7 @@ _of_this_process: Final[WeakSet[Seals]] = WeakSet()
 
 
 def _begin_all() -> None:
-    """Have a process that was forked draw: its parent goes on with the numbers that both have, and
+    """Have a forked process draw a new key: its parent goes on with the numbers that both have, and
     a number that seals two frames under one key gives both away."""
     for seals in _of_this_process:
         seals.begin()

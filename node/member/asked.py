@@ -1,4 +1,4 @@
-"""What the control endpoint needs of its member: a process, or one of the simulator."""
+"""A member as its control endpoint sees it: a process, or a member of the simulator."""
 
 from __future__ import annotations
 

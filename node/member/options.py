@@ -152,7 +152,7 @@ SHORTCUTS: Final = {
 _SECTIONS: Final = ("protocols", "historical", "workload", "test_protocols")
 """Keys of a file that hold mappings or lists, and no single value."""
 _KUBERNETES: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|.*_PORT_\d+_(TCP|UDP)(_\w+)?")
-"""What Kubernetes adds to the environment for a Service called stormcast-something."""
+"""Variables that Kubernetes adds to the environment for a Service called stormcast-something."""
 
 
 class Setting(NamedTuple):

@@ -62,16 +62,17 @@ class MemberSettings:
     journal: JournalConfig | None
     control: ControlSettings | None
     probes: ControlSettings | None
-    """Where /livez and /readyz are served besides, in places of their own."""
+    """A further listener for /livez and /readyz, with connections of its own; None: there is
+    none."""
     workload: tuple[Load, ...]
     test_protocols: Mapping[str, Mapping[str, Any]]
     """In the stack from its first frame, as `POST /probes` would put them in."""
     key_file: str
-    """Where the cluster's keys are; empty: nothing is sealed."""
+    """The file with the cluster's keys; empty: nothing is sealed."""
     seed: int
     """The payloads of all members follow from it."""
     verify: str
-    """Which messages of a batch are compared with what was sent."""
+    """The messages of a batch that are compared with what was sent: `all`, `one` or `none`."""
     loop: str
     run_for: float
     """Seconds; 0 until told to leave."""

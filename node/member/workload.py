@@ -36,7 +36,7 @@ MAX_STREAMS: Final = 1024
 MAX_LABELS: Final = 1024
 """Labels of loads that are over and counted; beyond that the oldest is forgotten."""
 VERIFY: Final = ("all", "one", "none")
-"""Which messages of a batch are checked."""
+"""The messages of a batch that are checked."""
 
 
 # -- Sending -------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Sending:
     put_off: float = 0.0
     """Seconds by which the schedule was moved back."""
     refused: int = 0
-    """How often the outbox was full."""
+    """The number of times that the outbox was full."""
     ready: list[bytes] = field(default_factory=list)
     """Payloads that were made, and refused by the outbox."""
     ready_at: int = -1
@@ -481,7 +481,7 @@ class Receiver:
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """Tell of a workload that a bug has ended: its loads would seem to run for ever."""
+    """Report that a bug has ended the workload: its loads would seem to run for ever."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         told = {"message": "the workload has ended", "exception": error}

@@ -36,7 +36,7 @@ _COORDINATED: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryConfig:
-    """What all finders share. Durations are seconds."""
+    """Settings that STATIC, PING and DNS_PING share. Durations are seconds."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
 
@@ -67,11 +67,11 @@ class StaticConfig(DiscoveryConfig):
     """Settings of STATIC."""
 
     initial_hosts: str = ""
-    """Where members may be: `host[port],host[port]`. All of them, or so many that any two groups
-    have a listed, live member in common."""
+    """Addresses where members may be: `host[port],host[port]`. List all of them, or enough that any
+    two groups have a listed, live member in common."""
 
     port_range: int = 1
-    """How many ports after each listed one are asked, too."""
+    """The number of further ports that are asked after each listed one."""
 
     def __post_init__(self) -> None:
         # Without arguments, `super` does not find the class that slots made anew.
@@ -106,7 +106,7 @@ class DnsPingConfig(DiscoveryConfig):
     """The name server, `address` or `address[port]`; empty: the system's."""
 
     timeout: float = 2.0
-    """How long one look-up may take."""
+    """Seconds that one look-up may take."""
 
     def __post_init__(self) -> None:
         DiscoveryConfig.__post_init__(self)

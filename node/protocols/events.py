@@ -64,7 +64,8 @@ class ResumeStability(NamedTuple):
 
 
 class Stability(NamedTuple):
-    """What every member of the view has delivered, and what anyone has received."""
+    """For each sender, the seqno that every member of the view has delivered, and the highest that
+    anyone has received."""
 
     digest: Digest
 
@@ -86,7 +87,7 @@ class Discover(NamedTuple):
 
 
 class Discovered(NamedTuple):
-    """What one run of discovery found; empty when nobody answered."""
+    """The members that one run of discovery found; empty when nobody answered."""
 
     found: tuple[Found, ...]
 
@@ -96,7 +97,8 @@ class Disagreement(NamedTuple):
 
     views: Mapping[Address, View]
     heard: Mapping[Address, ViewId]
-    """What members said they hold, of late, whether they have reported or not."""
+    """By member, the id of the view that it said of late that it holds, whether it has reported the
+    view or not."""
 
 
 class Lagging(NamedTuple):

@@ -37,13 +37,14 @@ HEADER: Final = struct.Struct(">QIIQ")
 MAX_PIECES: Final = (1 << 32) - 1
 """Pieces that the header can count."""
 REMEMBERED: Final = 4
-"""How many times `max_open_messages` OOB messages of a sender are remembered once they are over."""
+"""OOB messages of a sender that are remembered once they are over, in multiples of
+`max_open_messages`."""
 LEAST_EXPIRY: Final = 60.0
 """Seconds without a new piece after which a message of a stranger is given up, at least."""
 MEMBERS_EXPIRY: Final = 3600.0
-"""The same of what began while its sender was a member, as long as `max_open_bytes` hold all that
-is left of strangers. Its pieces were acked, and the sender may live and have this member in its
-view all the time: nobody hears it, or a command installed the view."""
+"""The same for a message that began while its sender was a member, as long as `max_open_bytes` hold
+all that is left of strangers. Its pieces were acked, and the sender may live and have this member
+in its view all the time: nobody hears it, or a command installed the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class FragConfig:
     """Settings of FRAG. They must be equal on all members."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     frag_size: int = 60_000
     """Bytes of the largest piece; what is longer is cut. A piece and its headers fit a datagram,

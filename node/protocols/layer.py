@@ -1,4 +1,4 @@
-"""What every protocol of a group has in common: a place in the stack, timers, the four verbs."""
+"""The base of a group's protocols: a place in the stack, timers, the four verbs."""
 
 from __future__ import annotations
 

@@ -40,9 +40,10 @@ CHECK_JITTER: Final = 0.2
 SETTLED_SHARE: Final = 0.25
 """Least share of the check interval between a view and the next check."""
 ANSWERS_SHARE: Final = 0.1
-"""Share of the check interval in which members answer that may be gone: nobody heard of them."""
+"""Share of the check interval in which members must answer that sent no INFO since the check
+before: they may be gone."""
 LATE_SHARE: Final = 0.9
-"""The same for members that were heard in the interval before: they live, and may be far away."""
+"""The same share for members that sent one: they live, and may be far away."""
 FEWEST: Final = 2
 """Members that have to be asked, at least: one of each of two groups."""
 
@@ -106,19 +107,19 @@ class Merge3(Layer):
         self._heard: dict[Address, ViewId] = {}
         """By member, the newest view id that it sent since the last check."""
         self._numbers: dict[Address, int] = {}
-        """By member, the number of the INFO with which it said so last."""
+        """By member, the number of the INFO in which it last sent its view id."""
         self._asked: dict[int, Address] = {}
         """Members that were asked for their view, and have not answered."""
         self._living: set[int] = set()
-        """Those of the members asked that were heard before they were asked."""
+        """Members that were asked, and had sent an INFO since the check before: they live."""
         self._latest: dict[Address, tuple[float, ViewId]] = {}
         """By member, when its last INFO came, and what that said. It outlives checks and views, as
         these may come more often than INFOs; of strangers, each check may add `MAX_STRANGERS`."""
         self._strangers: dict[Address, None] = {}
-        """Those of the members heard that this one was in no view with; the latest last."""
+        """Members heard of that were in no view with this one; the latest last."""
         self._answers: dict[Address, View] = {}
         self._cookies: dict[int, int] = {}
-        """Of members that were asked, and want to be given back what they sent."""
+        """By member that was asked and wants a cookie given back: the cookie."""
         self._proof: Proof | None = None
         """Made when a stranger asks: most members are never asked by one."""
         self._info_at = inf

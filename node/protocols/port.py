@@ -74,15 +74,15 @@ class Port:
         self.abandoned: list[Abandoned] = []
         """Messages that were given up; the application is told."""
         self.strangers = Strangers()
-        """What is kept of senders that are not in the view."""
+        """The budget for what is kept of strangers: senders that are not in the view."""
         self.contacts = Contacts()
-        """Who may be sent how much."""
+        """The addresses that frames may go to, with a bound for each stranger."""
         self.waiting: set[int] = set()
         """Destinations for which messages wait in the outbox, for a window or for credits."""
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}
-        """How much was refused in this turn, by reason; the stack records and counts it."""
+        """By reason, the number of refusals in this turn; the stack records and counts them."""
         self.events: list[Event] = []
         """Events for other protocols of this member."""
         self.located: dict[int, Address] = {}
@@ -129,15 +129,16 @@ class Port:
         return False
 
     def reach(self, stranger: Address, came: int) -> None:
-        """Have frames to a stranger that does not answer go where its address says, if another one
-        proved that the short id is somewhere else. A frame of `came` bytes was heard of it."""
+        """Have frames to a stranger that does not answer go to the address it gives, if another
+        stranger proved a different address for the same short id. A frame of `came` bytes was heard
+        from it."""
         proved = self.contacts.proved.get(stranger.short, stranger)
         if not proved.is_at_same_place(stranger) and self._is_unchallenged(stranger):
             self.challenge(stranger, came)
 
     def challenge(self, stranger: Address, came: int = wire.HEAD_SIZE) -> None:
-        """Have frames to a stranger go where its address says: it is sent a cookie. Who proved to
-        be somewhere else with the same short id has to prove it again."""
+        """Have frames to a stranger go where its address says: it is sent a cookie. A stranger that
+        had proved another address for the same short id has to prove it again."""
         short = stranger.short
         self.challenged[short] = stranger
         if self.contacts.doubt(short, came):

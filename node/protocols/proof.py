@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.port import Port
 
 LIFE_SECONDS: Final = 30.0
-"""How long a cookie is good at least; at most twice as long."""
+"""Seconds for which a cookie is good at least; at most twice as long."""
 _SECRET_BYTES: Final = 16
 _COOKIE_BYTES: Final = 8
 _MASK: Final = (1 << 63) - 1

@@ -43,16 +43,16 @@ Items = list[Item]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestProtocolConfig:
-    """What all test protocols have in common."""
+    """Settings that all test protocols share."""
 
     __test__: ClassVar[bool] = False
     """For pytest: no class of tests, though it is called so."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     match: Match = field(default=ANYTHING)
-    """What it strikes; everything else passes untouched."""
+    """Selects the items that the test protocol strikes; all others pass untouched."""
 
 
 class TestProtocol:
@@ -235,7 +235,7 @@ class DelayConfig(TestProtocolConfig):
     """Seconds that each item is held back."""
 
     jitter: float = 0.0
-    """Seconds more, up to so many, drawn for each item: this reorders."""
+    """The most seconds that are added to the delay, drawn for each item: this reorders."""
 
     keep_order: bool = False
     """True: nobody overtakes among those held back."""

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from stormcast.node.core.model import Payload
 
 PIECE_COST: Final = 128
-"""Bytes that a kept piece counts for besides its own: many tiny pieces must not be free."""
+"""Bytes charged for each kept piece besides its own: many tiny pieces must not be free."""
 SENDER_COST: Final = 640
-"""Bytes that a sender counts for of whom no piece is kept."""
+"""Bytes charged for a sender of whom no piece is kept."""
 REMEMBERED_COST: Final = 96
-"""Bytes that an id counts for that is remembered."""
+"""Bytes charged for each remembered id."""
 
 
 def cost_of(size: int, pieces: int) -> int:

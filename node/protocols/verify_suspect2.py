@@ -31,8 +31,8 @@ class VerifySuspect2Config:
     settable: ClassVar[frozenset[str]] = frozenset()
 
     timeout: float = 1.0
-    """What a suspected member has to answer; it is handed on within twice that. Above any round
-    trip of a network that is not broken."""
+    """Time that a suspected member has to answer; without an answer the suspicion is passed on
+    within twice that. Choose it above any round trip of a network that is not broken."""
 
     num_msgs: int = 1
     """Questions per suspicion, spread over `timeout`. More survive more losses."""

@@ -1,6 +1,6 @@
-"""What unicast and multicast, the protocols with windows, both do: take what is new of a batch,
-ask for what is missing, repeat what is asked for, change a setting, promise how they ask, say how
-full a window is."""
+"""Functions that unicast and multicast, the protocols with windows, share: take what is new of a
+batch, ask for what is missing, note what is sent again, change a setting, state the bounds on
+requests, record how full a window is."""
 
 from __future__ import annotations
 

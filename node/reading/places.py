@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @contextmanager
 def placed(place: Place | None) -> Iterator[None]:
-    """Give a ConfigError that is raised within this place, unless it has one already."""
+    """Add this place to a ConfigError that is raised inside, unless it has a place already."""
     try:
         yield
     except ConfigError as error:
@@ -24,7 +24,7 @@ def placed(place: Place | None) -> Iterator[None]:
 
 def to_blame(said: Sequence[T], complaint: str, make_without: Callable[[T], object]) -> T | None:
     """Return the last value without which the complaint does not come, or None. The check that
-    complains may compare several values, and does not know where they were given."""
+    complains may compare several values, and does not know where they are written."""
     for one in reversed(said):
         try:
             make_without(one)

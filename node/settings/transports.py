@@ -26,20 +26,21 @@ MAX_PATIENCE: Final = 32767
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportConfig:
-    """What all transports share. Durations are seconds, sizes bytes."""
+    """Settings that all transports share. Durations are seconds, sizes bytes."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
 
     bind_addr: str = "auto"
-    """What is bound: an address, an interface, `loopback`, `site_local`, `link_local`, `global`,
-    `match-interface:REGEX`, `match-address:REGEX`, or several of these, the first that fits.
-    `auto`: `site_local`, then `loopback`; never a public address unasked."""
+    """The address to bind: an address, an interface, `loopback`, `site_local`, `link_local`,
+    `global`, `match-interface:REGEX`, `match-address:REGEX`, or several of these, of which the
+    first that fits is taken. `auto`: `site_local`, then `loopback`; never a public address
+    unasked."""
 
     bind_port: int = 0
     """The first port tried; 0 takes any that is free."""
 
     port_range: int = 10
-    """How many more ports are tried if that one is taken."""
+    """The number of further ports that are tried if that one is taken."""
 
     external_addr: str = ""
     """The address that others are told, where it is not the one that is bound (NAT)."""
@@ -68,10 +69,10 @@ class TransportConfig:
     keeps; anything else is a flaw where nothing is retransmitted."""
 
     send_buffer: int = 0
-    """Bytes of the kernel's buffer of a socket towards the network; 0 leaves what it gives."""
+    """Bytes of the kernel's buffer for what a socket sends; 0 keeps the kernel's default."""
 
     receive_buffer: int = 0
-    """The same for what comes; 0 leaves what it gives."""
+    """Bytes of the kernel's buffer for what a socket receives; 0 keeps the kernel's default."""
 
     @property
     def largest_frame(self) -> int:
@@ -128,8 +129,8 @@ class UdpConfig(TransportConfig):
     `never` where rules on the way look at every frame."""
 
     busy_poll: float = 0.0
-    """How long a member that has just received something goes on looking for more before it sleeps:
-    shortens round trips, and keeps a core busy for that. For members with a core of their own."""
+    """Time for which a member that has just received something goes on looking for more before it
+    sleeps. It shortens round trips and keeps a core busy: for members with a core of their own."""
 
     send_buffer: int = 4 << 20
 
@@ -170,11 +171,11 @@ class TcpConfig(TransportConfig):
     bind_port: int = 7800
 
     sock_conn_timeout: float = 2.0
-    """How long a connection may take to stand. A host that does not answer costs so much of what
-    waits for it."""
+    """Time that making a connection may take. Frames for a host that does not answer wait as
+    long."""
 
     peer_addr_read_timeout: float = 1.0
-    """How long the other end may take to say who it is."""
+    """Time that the other end may take to say which member it is."""
 
     reconnect_interval: float = 0.05
     """Before a refused connection is tried again; doubled each time, up to
@@ -183,8 +184,8 @@ class TcpConfig(TransportConfig):
     reconnect_max_interval: float = 1.0
 
     user_timeout: float = 5.0
-    """How long what was written may stay unacknowledged before the connection counts as dead: the
-    kernel's own patience is a quarter of an hour, and its pauses double."""
+    """Time for which written bytes may stay unacknowledged before the connection counts as dead.
+    The kernel's own patience is a quarter of an hour, and its pauses double."""
 
     max_length: int = 1 << 20
     """Bytes of the largest frame. One that claims more ends its connection."""
@@ -193,8 +194,9 @@ class TcpConfig(TransportConfig):
     """Whether writes leave at once; they are bundled here already."""
 
     linger: int = -1
-    """Seconds for which closing a connection waits until everything has left, and with it the
-    whole member; 0 throws away what has not. -1 leaves that to the kernel, which goes on behind."""
+    """Seconds for which closing a connection, and with it the whole member, waits until everything
+    has left; 0 throws away what has not. -1 leaves the wait to the kernel, which goes on in the
+    background."""
 
     conn_expire_time: float = 0.0
     """Idle time after which a connection is closed; 0 never, as it must be without

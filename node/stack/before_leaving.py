@@ -1,5 +1,5 @@
-"""What a member does before it leaves: it waits until all that was accepted has left, and until the
-members that are there have confirmed it."""
+"""Makes a member wait before it leaves, until all accepted messages have left, and the members that
+are there have confirmed them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LOOK_SECONDS: Final = 0.005
 class BeforeLeaving:
     """Lets a member begin to leave when nothing that it sent is open any more.
 
-    In a group it gives up when nothing moved for CONFIRM_SECONDS: a member may be stalled, and what
-    is left over is told as given up. Without a group nothing ends the wait but the one who ordered
-    to leave.
+    In a group it gives up when nothing moved for CONFIRM_SECONDS: a member may be stalled. Messages
+    left over are then reported as given up. Without a group the wait has no end, unless the caller
+    that ordered to leave stops it.
     """
 
     def __init__(self, outbox: Outbox, unicast: Unicast, group: Group | None) -> None:
@@ -33,7 +33,7 @@ class BeforeLeaving:
         self._unicast = unicast
         self._group = group
         self._at = (-1, -1)
-        """What was open at the last look, and how far confirmations reached."""
+        """At the last look: the number of open messages, and the sum of the confirmed seqnos."""
         self._moved_at = 0.0
 
     def start(self, now: float) -> None:

@@ -247,7 +247,7 @@ class OpenEarly(NamedTuple):
     hi: int
     """Seqno of its last piece."""
     cost: int
-    """What it may cost a receiver at most."""
+    """The most that it may cost a receiver."""
 
 
 def _fitting(lengths: list[int], total: int, size: int) -> tuple[int, int]:

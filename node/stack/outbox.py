@@ -44,8 +44,8 @@ class Outbox:
         self._port = port
         self._has_group = has_group
         self._numbers: dict[int, int] = {}
-        """How many messages were accepted for a destination whose lane was removed; the latest
-        last."""
+        """The number of messages accepted so far for a destination whose lane was removed; the
+        latest destination last."""
         self._untold: list[Abandoned] = []
 
     # -- Lanes -------------------------------------------------------------------------------------

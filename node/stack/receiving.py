@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Route = Callable[[Head, bytes, float], None]
 
 NOT_TAKEN: Final = -1
-"""In place of a sender: there were good frames, but no protocol of this member took one. Where they
-came from says nothing of where their sender is, as anybody can have recorded them."""
+"""Returned in place of a sender: there were good frames, but no protocol of this member took one.
+Their source does not show where their sender is, as anybody can have recorded them."""
 
 
 class Receiver:
@@ -45,7 +45,7 @@ class Receiver:
     ) -> None:
         self.is_open = True
         self.refusal = ""
-        """Why the last bad frame was refused."""
+        """The reason for which the last bad frame was refused."""
         self._port = port
         self._unpack: Callable[[Payload, int], tuple[Head, bytes]] = port.codec.unpack_untrusted
         self._around = wire.HEAD_SIZE

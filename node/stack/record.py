@@ -1,5 +1,5 @@
-"""What the trace says of a member as a whole: settings and promises, what was offered and handed
-over, what was refused, how full everything is."""
+"""Records events about a member as a whole in the trace: settings and promises, what was offered
+and handed over, what was refused, how full everything is."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Record:
         outbox: Outbox,
     ) -> None:
         self.refused: dict[str, int] = {}
-        """How much was dropped or refused so far, by reason."""
+        """By reason, the number of drops and refusals so far."""
         self._pace = Pace(MAX_DROPS)
         self._unrecorded: dict[str, int] = {}
-        """How much of that is not in the trace yet."""
+        """By reason, the number of those that are not in the trace yet."""
         self.gauge_at = 0.0
-        """From when on to record again how full things are."""
+        """The time from which to record again how full things are."""
         self._settings = settings
         self._port = port
         self._unicast = unicast

@@ -90,7 +90,7 @@ class Stack:
         self._tracer = tracer
         self._port = port = Port(codec, tracer)
         self.strangers = port.strangers
-        """What is kept of senders that are not in the view."""
+        """The budget for what is kept of strangers: senders that are not in the view."""
         self.unicast = _made_unicast(settings, port, make_unicast or Unicast, first_conn)
         unicasts = UnicastPositions(self.unicast, port)
         self.group: Group | None = None
@@ -253,12 +253,12 @@ class Stack:
 
     @property
     def standing_gaps(self) -> int:
-        """How many windows of multicasts have a gap that will be an alarm."""
+        """The number of windows of multicasts with a gap that will raise an alarm."""
         return self.multicast.standing_gaps() if self.multicast is not None else 0
 
     @property
     def refusal(self) -> str:
-        """Why the last frame that was refused was."""
+        """The reason for which the last refused frame was refused."""
         return self._receiver.refusal
 
     @property

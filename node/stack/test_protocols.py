@@ -48,7 +48,7 @@ class Placed:
     name: str
     test_protocol: TestProtocol
     noted: int = 0
-    """How many of its strikes are in the trace."""
+    """The number of its strikes that are in the trace."""
 
 
 class TestProtocols:

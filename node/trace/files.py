@@ -29,7 +29,7 @@ from stormcast.node.trace import (
 )
 
 _FIRST, _WALL = 5, 6
-"""Where the number of its first event, and the wall clock, stand in the header of a block."""
+"""Indexes in the header of a block: of the number of its first event, and of the wall clock."""
 _CHECK_AT: Final = HEADER.size - 8
 _SEGMENT: Final = re.compile(r"\d{6,}\.trace")
 

@@ -54,7 +54,7 @@ def segment_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalConfig:
-    """Where a member keeps its journal, and how much of it."""
+    """Settings of a member's journal: its directory and its bounds."""
 
     directory: Path
     """Each incarnation of a member makes a directory of its own in it."""
@@ -174,9 +174,9 @@ class Journal:
         self._map: mmap
         """The window: the part of the last segment that is mapped to be written."""
         self._base = 0
-        """Where in the segment the window begins."""
+        """The offset of the window in the segment."""
         self._at = 0
-        """Where in the window the next block belongs."""
+        """The offset of the next block in the window."""
         self._room = -1
         """The last position in the window at which a block may end; -1 while blocks are lost, and
         before the first."""

@@ -1,4 +1,4 @@
-"""What every transport does for its member."""
+"""The base of all transports."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Transport(ABC):
         """The port that is bound."""
         self.room = Room(config, owner)
         self.counters: Counter[str] = Counter()
-        """How often each rare event happened, by name."""
+        """By name, the number of times that each rare event happened."""
         self._base = config
         self.no_multicast = ""
-        """Why nobody is reached by multicast, in words; empty: some may be, or it is not wanted."""
+        """The reason why multicast reaches nobody; empty: it may reach somebody, or it is not
+        wanted."""
 
     # -- Life --------------------------------------------------------------------------------
 

@@ -39,12 +39,12 @@ READS: Final = 4
 CLOSING: Final = 0xFFFFFFFF
 """Sent in place of a length: this end closes on purpose."""
 UNFINISHED_SECONDS: Final = 5.0
-"""How long a stranger may take to send a frame that it has begun."""
+"""Seconds that a stranger may take to send a frame that it has begun."""
 RETIRE_SECONDS: Final = 2.0
-"""How long a retired connection may make no progress before it is dropped. What comes of a stranger
-is progress when a frame is whole."""
+"""Seconds without progress after which a retired connection is dropped. Bytes from a stranger are
+progress only when they complete a frame."""
 STRANGERS_RETIRE_SECONDS: Final = 10.0
-"""How long a retired connection of a stranger may take in all."""
+"""Seconds that a retired connection of a stranger may take in all."""
 
 
 class State(Enum):
@@ -115,7 +115,8 @@ class Connection:
         self.remote = remote
         self.exchange = Exchange(table.hellos)
         self.peer: Address | None = None
-        """Whose connection it is; None until that is proven, as far as it ever is."""
+        """The member at the other end; None until its hello has come, and with keys has proved
+        that."""
         self.serial = 0
         """The number that this end gave to the connection; see `Hello`."""
         self.peer_serial = 0

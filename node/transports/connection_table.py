@@ -215,8 +215,9 @@ class ConnectionTable:
         return True
 
     def _is_elsewhere(self, connection: Connection, peer: Address) -> bool:
-        """Whether somebody at the place of a member hands on what another one says, who is not
-        there. A member that was started anew on the port of a dead one says that it is there."""
+        """Whether this end dialled the address of another member, and the peer that answered lives
+        elsewhere: then somebody there relays its frames. A member that was started anew on the port
+        of a dead one names this address as its own."""
         if self._seals is None or not connection.is_initiated:
             return False
         at = connection.remote
@@ -224,8 +225,9 @@ class ConnectionTable:
         return bool(there) and peer.short not in there and self.places.resolve(peer.where) != at
 
     def _give_up(self, connection: Connection, standing: Connection) -> None:
-        """End a connection that this end made to a peer with whom one stands by now, before it
-        counts at the other end: by that a peer tells that it has lost the one that stood."""
+        """End a connection that this end made, because another one to the same peer stands by now.
+        It ends before it counts at the other end: a new connection there means that this end has
+        lost the one that stood."""
         self.counters["crossed"] += 1
         standing.out.take_over(connection.out)
         connection.drop("given-up")
@@ -277,9 +279,10 @@ class ConnectionTable:
         self._let_go(connection)
 
     def _let_go(self, connection: Connection) -> None:
-        """Retire a connection. If too many are retired and not closed yet, the oldest ends: whoever
-        replaces its connection again and again must not collect them. Nor what they hold: of a
-        member one may take its time, and the others count as strangers'."""
+        """Retire a connection. If too many are retired and not closed yet, the oldest ends: a peer
+        that replaces its connection again and again must not make them pile up, nor the bytes that
+        they hold. Of each member one may take its time; its others are bounded like those of
+        strangers."""
         while len(self.leaving) >= self._most_leaving and not self.is_closing:
             self._evict()
         bounded = [one for one in self.leaving if one.peer == connection.peer]

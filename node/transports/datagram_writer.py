@@ -44,7 +44,7 @@ class DatagramWriter:
         self.sent = 0
         self.sent_bytes = 0
         self.multicasts = 0
-        """How many of `sent` went to the group."""
+        """The number of datagrams among `sent` that went to the group."""
         self._loop = loop
         self._room = room
         self._counters = counters

@@ -12,8 +12,8 @@ from stormcast.node.transports.places import MAX_LEARNED
 from stormcast.node.transports.stream_sockets import tune
 
 SEARCH_SHARE: Final = 0.25
-"""The share of the connections in the making that may lead to places where somebody is looked for;
-the others are for members that a frame is for."""
+"""The share of the connections in the making that `search` may use; the others are for members that
+a frame is for."""
 
 if TYPE_CHECKING:
     from stormcast.node.settings.transports import TcpConfig
@@ -51,9 +51,9 @@ class Dialler:
         """Connections that may be in the making at a time."""
         self._most_searching = max(1, int(most * SEARCH_SHARE))
         self._searching: set[SocketAddress] = set()
-        """Those of `dialled` where somebody is looked for."""
+        """Addresses in `dialled` that `search` dialled: no frame waited for a member there."""
         self._searched: dict[SocketAddress, float] = {}
-        """When somebody was last looked for at an address."""
+        """By address, the time of the last search there."""
         self._pauses: dict[SocketAddress, tuple[float, float]] = {}
         """By address at which dialling failed: when to dial again, and the pause after that."""
 
@@ -76,9 +76,9 @@ class Dialler:
         return connection
 
     def search(self, places: Iterable[SocketAddress]) -> list[Connection]:
-        """Return the connections that are being made to places where somebody may be. Where there
-        are too many, those come first at which nobody was looked for, or longest ago: a host that
-        is gone takes its place for as long as dialling may take."""
+        """Return the connections that are being made to addresses where a member may be. Where
+        there are too many, those come first that were never searched, or longest ago: a host that
+        is gone occupies a connection for as long as dialling may take."""
         found = []
         for at in sorted(places, key=lambda at: self._searched.get(at, -inf)):
             connection = self.dialled.get(at)

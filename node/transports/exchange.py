@@ -31,7 +31,7 @@ WATCHING: Final = (WATCH, WATCHED)
 
 
 class Exchange:
-    """How far the hellos of one connection are."""
+    """The progress of the hellos of one connection."""
 
     __slots__ = ("_drawn", "_heard", "_roles", "_step", "claimed")
 
@@ -41,7 +41,7 @@ class Exchange:
         self._drawn = b"" if roles is CLEAR else os.urandom(NONCE_SIZE)
         self._heard = b""
         self.claimed: Address | None = None
-        """Who the other end says it is."""
+        """The member that the other end claims to be."""
 
     @property
     def is_over(self) -> bool:

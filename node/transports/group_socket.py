@@ -35,7 +35,7 @@ class GroupSocket:
         self.filters_own = False
         """Whether own multicasts are dropped in the kernel."""
         self.trouble = ""
-        """Why nothing can be sent to the group, and how it could; empty: it can."""
+        """The reason why nothing can be sent to the group, and the remedy; empty: it can."""
         self.socket = datagram_socket(interface)
         try:
             # Several members of one host share the port.

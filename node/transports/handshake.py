@@ -50,9 +50,9 @@ class Hello(NamedTuple):
     address: Address
     role: int = PLAIN
     nonce: bytes = b""
-    """What this end has drawn for this connection."""
+    """Bytes that the sender of this hello has drawn for this connection."""
     echo: bytes = b""
-    """What the other end has drawn for it; zeros if that is not known yet."""
+    """The bytes that the other end has drawn for it; zeros while they are not known."""
 
 
 def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:
@@ -68,7 +68,8 @@ def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:
 
 
 def pack_notice(cluster: int, seals: Seals) -> bytes:
-    """Return what is said to one who has not the key: that there is one, and nothing else."""
+    """Return the notice for a peer without the key: it says that there is a key, and nothing
+    else."""
     body = _FRONT.pack(SEALED_COOKIE, VERSION, cluster, 0) + bytes((KEYS,))
     body = seals.seal_text(body)
     return LENGTH.pack(len(body)) + body

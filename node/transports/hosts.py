@@ -108,7 +108,8 @@ class HostBook:
         self._said = said
 
     async def _look_up(self) -> list[str]:
-        """Renew the addresses; return what failed. Of whoever gave no answer the last one holds."""
+        """Renew the addresses, and return what failed. A name that gave no answer keeps its old
+        addresses."""
         failures: list[str] = []
         if self._dns is not None:
             answer, failure = await self._dns.look_up()

@@ -1,4 +1,4 @@
-"""Where members are: the places that their addresses name, as a socket wants them."""
+"""The places of members: the addresses that they give, as a socket wants them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from stormcast.node.transports.handshake import LENGTH, whole_hello_untrusted
 from stormcast.node.transports.places import parse_where
 
 STRANGERS_PART: Final = 2
-"""Strangers may have one of so many parts of all places, and one address a quarter of that."""
+"""Strangers may have one of so many parts of all connections, and one address a quarter of that
+part."""
 
 
 class Watchers:
@@ -39,7 +40,7 @@ class Watchers:
         self._strangers = Bounds(strangers, max(1, strangers // 4))
         self._at: dict[asyncio.Transport, str] = {}
         self._members: Counter[str] = Counter()
-        """How many members of the view are at each address."""
+        """By address, the number of the view's members there."""
 
     def __len__(self) -> int:
         return len(self._at)
@@ -124,8 +125,8 @@ class Watcher(asyncio.Protocol):
 
 
 class SealedWatcher(Watcher):
-    """The same with keys: the watcher says a sealed hello first, and the answer repeats what it has
-    drawn. So nobody without the key gets an answer, and no answer is good for two."""
+    """A watcher with keys: it sends a sealed hello first, and the answer repeats the bytes that it
+    has drawn. So nobody without the key gets an answer, and no answer is good for two hellos."""
 
     def __init__(
         self, answer: Callable[[bytes], bytes], watchers: Watchers, patience: float
@@ -135,7 +136,7 @@ class SealedWatcher(Watcher):
         """Returns the answer to a hello; BadFrame for one that was not sealed by a watcher."""
         self._patience = patience
         self._said: bytes | None = b""
-        """What came of the hello so far; None once it was whole."""
+        """The part of the hello that has come; None once the hello was whole."""
         self._timer: asyncio.TimerHandle | None = None
 
     def _begin(self) -> None:

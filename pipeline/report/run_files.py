@@ -78,7 +78,7 @@ class VerdictFile:
     """Bites by sender and receiver, as far as they are known by pair."""
     return_to_health: Return | None = None
     reason: str = ""
-    """Why the scenario is unsupported."""
+    """The reason why the scenario is unsupported."""
     notes: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
     """Guarantees that were asked for, but not judged."""
@@ -106,7 +106,7 @@ class Kept:
     """The verdict of the run's own oracles, if Spark has judged the run, too."""
     metrics: Metrics | None
     no_metrics: str
-    """Why there are no metrics."""
+    """The reason why there are no metrics."""
     scenario: str = ""
     """The text of the scenario file."""
     about: str = ""

@@ -46,7 +46,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class KeptSoak:
-    """What the directory of a soak says."""
+    """The content of a soak's directory."""
 
     path: Path
     seed: object

@@ -14,7 +14,7 @@ from stormcast.pipeline.report.soak_report import is_soak, read_soak, soak_repor
 from stormcast.whole import write_whole
 
 DEEP: Final = 3
-"""How many levels below a batch's directory runs are looked for."""
+"""Levels below a batch's directory down to which runs are looked for."""
 
 
 def write_report(run: Path, verify: Path | None = None) -> Path:

@@ -18,7 +18,7 @@ from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 10.0
-"""How long one answer may take: longer than a keeper waits for its member."""
+"""Seconds that one answer may take: longer than a keeper waits for its member."""
 OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in a pod with the credentials of its service account."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -35,9 +35,9 @@ _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
 AGAIN: Final = 3
-"""How often a request is made again that an API server with too much to do turned away."""
+"""Retries of a request that the API server turned away, having too much to do (429)."""
 AWAY_SECONDS: Final = 0.5
-"""How long that is waited with: all in all, for less than a lease."""
+"""Seconds before each retry: all retries of a request together take less than a lease."""
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
 
@@ -47,7 +47,7 @@ class Port(NamedTuple):
     pod: str
     number: int
     address: str
-    """Of the pod."""
+    """The address of the pod."""
     is_tls: bool
 
     @property
@@ -196,8 +196,8 @@ class Api:
         timeout: float,
         most: int,
     ) -> Reply:
-        """Ask the API server; again, if it turns the request away: then nobody has heard of it. No
-        pod answers so."""
+        """Send a request to the API server, and again if the server turns it away: then it has
+        reached nobody. No pod answers with that status."""
         reply = self._server.request(method, path, body, headers, timeout, most)
         for _turn in range(AGAIN):
             if reply.status != _TOO_MANY:

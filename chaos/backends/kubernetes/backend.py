@@ -52,7 +52,7 @@ NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
 CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
-"""How long members stay frozen, while their journals and logs are fetched."""
+"""Seconds that members may stay frozen, while their journals and logs are fetched."""
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )

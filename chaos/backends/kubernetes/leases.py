@@ -20,7 +20,8 @@ from stormcast.node.core.errors import NodeError
 
 EVERY_SECONDS: Final = LEASE_SECONDS / 3
 LONGEST_SILENCE: Final = 180.0
-"""How long the session may make no call: after that it hangs, and must not keep the pods."""
+"""Seconds without a call of the session after which it counts as hung, and must not keep the
+pods."""
 
 
 class Leases:

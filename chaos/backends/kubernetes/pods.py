@@ -28,15 +28,15 @@ from stormcast.node.trace.files import read_traces
 KEEPER: Final = "keeper"
 AGENT: Final = "agent"
 CLAIM_SECONDS: Final = 30.0
-"""How long a keeper waits for a run's next claim before it ends the run's member."""
+"""Seconds that a keeper waits for a run's next claim before it ends the run's member."""
 JOURNAL_SECONDS: Final = 120.0
-"""How long it may take to fetch all journals of a member."""
+"""Seconds that it may take to fetch all journals of a member."""
 JOURNALS_BYTES: Final = 1 << 30
 """Bytes of all journals and logs of a member, unless a variable says more: what one incarnation's
 journal may hold."""
 BACK_SECONDS: Final = 15.0
-"""How long journals are waited for where no keeper answers: the kubelet starts one again that has
-ended, and the journals outlive it."""
+"""Seconds for which journals are asked for where no keeper answers: the kubelet starts a keeper
+again that has ended, and the journals outlive it."""
 AGAIN_SECONDS: Final = 0.5
 JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
@@ -68,9 +68,10 @@ class MemberPod:
         self.seen_alive = time.monotonic()
         """The time of the last look that found the last incarnation running."""
         self.end: MemberExit | None = None
-        """How the last incarnation ended."""
+        """The exit of the last incarnation; None: it has not ended, as far as is known."""
         self._lapses: int | None = None
-        """How many pauses had lapsed in its keeper when this run first paused the member."""
+        """The number of pauses that had lapsed in its keeper when this run first paused the
+        member."""
         self._told: tuple[int, ...] = ()
         """The codes with which the last incarnation ends if it does what it was told."""
         self.agent = AgentClient(self._ask_agent)
@@ -144,7 +145,7 @@ class MemberPod:
         self.is_paused = False
 
     def _check_pause(self, answer: Mapping[str, Any]) -> None:
-        """LostError if a pause of this run has ended by itself: whoever judges would believe that
+        """Raise LostError if a pause of this run has ended by itself: the judge would believe that
         the member was paused."""
         if self._lapses is None:
             self._lapses = answer["lapses"]

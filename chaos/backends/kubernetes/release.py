@@ -43,9 +43,9 @@ class Pod:
     secret: str
     """The name of the Secret with the token of its keeper and agent."""
     trouble: str
-    """Why its containers do not run; empty if they do."""
+    """The reason why its containers do not run; empty if they do."""
     restarts: int = 0
-    """How often the container of its keeper was started again."""
+    """The number of times that the container of its keeper was started again."""
     last_code: int = 0
     last_reason: str = ""
     """The exit code of that container when it ended last, and the kubelet's word for it."""

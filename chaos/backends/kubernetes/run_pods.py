@@ -18,7 +18,7 @@ from stormcast.node.core.errors import NodeError
 LOOK_SECONDS: Final = 0.5
 """The least time between two looks who lives."""
 FRESH_SECONDS: Final = 0.05
-"""How long a member that was alive is assumed to be so without asking again."""
+"""Seconds for which a member that was alive is assumed to be so without asking again."""
 
 T = TypeVar("T")
 

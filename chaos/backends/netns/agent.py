@@ -23,7 +23,7 @@ SOCKET: Final = "agent.sock"
 """Relative to the agent's folder."""
 START_SECONDS: Final = 40.0
 RENEWALS: Final = 4
-"""How often a lease is renewed while it lasts, so that one late renewal does not end it."""
+"""Renewals of a lease while it lasts, so that one late renewal does not end it."""
 
 
 class AgentProcess:

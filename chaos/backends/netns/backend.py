@@ -100,8 +100,8 @@ class NetnsBackend:
         self._opened: Opened | None = None
         self._undo = ExitStack()
         self.wall_ns: int | None = None
-        """What the wall clock showed, in nanoseconds, when the monotonic clock was 0, as all traces
-        of the run say: read once, because it may be set while the run goes on."""
+        """The wall clock, in nanoseconds, at the zero of the monotonic clock, as all traces of the
+        run give it: read once, because the wall clock may be set while the run goes on."""
 
     def features(self) -> Mapping[str, str | None]:
         """Return the features of this machine."""

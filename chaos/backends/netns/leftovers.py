@@ -1,5 +1,6 @@
-"""Finds what runs left whose process was killed, and removes it: namespaces, mounts, processes and
-temporary folders. All of them are known by the name of their run, which says whose they are."""
+"""Finds what runs whose process was killed have left, and removes it: namespaces, mounts, processes
+and temporary folders. They are recognised by the name of their run, which tells the process that
+made them."""
 
 from __future__ import annotations
 
@@ -37,14 +38,14 @@ class LeftProcess:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What some runs left."""
+    """Namespaces, mounts, processes and folders that some runs left."""
 
     spaces: tuple[str, ...] = ()
-    """Their namespaces."""
+    """The network namespaces."""
     mounts: tuple[Path, ...] = ()
     processes: tuple[LeftProcess, ...] = ()
     folders: tuple[Path, ...] = ()
-    """Their temporary folders; run directories are not among them."""
+    """Temporary folders; run directories are not among them."""
 
     def __len__(self) -> int:
         return len(self.names())
@@ -64,7 +65,7 @@ def _has_no_owner(run: RunId) -> bool:
 
 
 def leftovers(do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner) -> Leftovers:
-    """Return what is there of all runs for which `is_left` is true: by default, of those whose
+    """Return what is left of all runs for which `is_left` is true: by default, of those whose
     process is gone."""
 
     def mine(name: str) -> bool:

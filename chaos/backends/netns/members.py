@@ -35,7 +35,7 @@ from stormcast.node.trace.files import read_traces
 STATIC: Final = "STATIC"
 
 Argv = Callable[[str, MemberSpec], Sequence[str]]
-"""From a Python interpreter and a member's spec to the words that start the member."""
+"""Takes a Python interpreter and a member's spec; returns the words that start the member."""
 
 
 class Members:
@@ -60,7 +60,7 @@ class Members:
         self._folder = folder
         self._argv = argv
         self._told = {WALL_VARIABLE: str(wall_ns)} if wall_ns else {}
-        """What all of them are told of the wall clock, if anything."""
+        """The environment variable with the wall clock, for all members; empty without one."""
         self._started: Counter[str] = Counter()
         self._running: list[tuple[str, int, Process]] = []
         """Name and number of each incarnation that had not ended at the last look."""

@@ -21,9 +21,9 @@ from stormcast.chaos.drivers.weights import weigh
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
-"""How long a process that was asked to end may take, unless said otherwise."""
+"""Seconds that a process may take to end once it was asked to, unless said otherwise."""
 GONE_SECONDS: Final = 5.0
-"""How long a killed process may take to end: the kernel frees its memory first."""
+"""Seconds that a killed process may take to end: the kernel frees its memory first."""
 LOG_LINES: Final = 15
 SETTINGS: Final = "STORMCAST_"
 """The prefix of the environment variables that are settings of a member."""

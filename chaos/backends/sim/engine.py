@@ -20,7 +20,7 @@ CALL: Final = 2
 ARRIVALS: Final = 3
 
 HELD_FRAMES: Final = 512
-"""How many frames a paused host's socket buffer takes; more are lost, as on a real host."""
+"""Frames that a paused host's socket buffer takes; more are lost, as on a real host."""
 
 
 class Host:

@@ -14,7 +14,8 @@ from stormcast.node.keys.seals import Seals
 
 
 class SimKeys:
-    """What stands in the key file of all members, and when each of them looks at it."""
+    """The content of the key file of all members, and the times at which each of them rereads
+    it."""
 
     def __init__(self, seed: int, given: tuple[ClusterKey, ...] = ()) -> None:
         self._random = Random(f"{seed}/keys")
@@ -33,8 +34,8 @@ class SimKeys:
         return given
 
     def change(self, step: str) -> Iterator[tuple[int, float, Callable[[], None]]]:
-        """Do a step; yield for each incarnation its short id, after how many seconds it follows,
-        and how."""
+        """Do a step; yield for each incarnation its short id, the seconds until it rereads the
+        file, and the function that does so."""
         self._keys = changed(self._keys, step, self._draw)
         for short, seals in self._given:
             yield short, self._random.uniform(0.0, LOOK_SECONDS), partial(self._look, seals)

@@ -133,7 +133,8 @@ class SimMember:
         self.receiver = Receiver(settings.seed, settings.verify)
         self._world = world
         self._drives = 0
-        """How often `_drive` was called: a call that an earlier look had scheduled is skipped."""
+        """The number of calls of `_drive`: a call that was scheduled before the latest one is
+        skipped."""
         self._places: dict[tuple[int, int], int] = {}
         """By source and connection: the distance from a message's seqno to its index among all that
         the source sends. It is the same for all messages of one connection."""

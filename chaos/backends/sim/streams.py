@@ -24,7 +24,7 @@ STREAM_TIMEOUT: Final = 15.0
 """Seconds of retransmissions in vain after which a connection is given up."""
 
 Call = Callable[[float, Callable[[], None]], None]
-"""Has an action called at a time."""
+"""Schedules a call of an action at a time."""
 Lost = Callable[[int, int], None]
 """Reports a lost connection: short ids of the host that loses it, and of its peer."""
 
@@ -43,7 +43,7 @@ class Channel:
         self.stuck = 0.0
         """The time since which frames wait in `queue`."""
         self.attempt = 0
-        """How often the first frame of `queue` was retransmitted."""
+        """The number of retransmissions of the first frame of `queue`."""
         self.in_line = 0
         """Frames that wait for bandwidth."""
         self.last_arrival = 0.0

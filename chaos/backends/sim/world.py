@@ -172,8 +172,8 @@ class World:
             self.engine.call(now, partial(self._begin, host))
 
     def change_keys(self, step: str) -> None:
-        """Change the keys of all members: each looks at another moment of the next second, or of
-        that after it is resumed, when it has taken what came meanwhile."""
+        """Change the keys of all members. Each member rereads them at its own moment of the next
+        second; a paused one does so after it was resumed and has taken what came meanwhile."""
         assert self._keys is not None, "a run without keys has no feature to change them"
         for short, delay, look in self._keys.change(step):
             if host := self.engine.hosts.get(short):

@@ -18,7 +18,7 @@ events that somebody must read."""
 JUDGES: Final = frozenset({"expect", "budget"})
 """Fields by which a run is judged: entries may be removed, but are not changed."""
 HALVINGS: Final = 6
-"""How often the range of a number is halved in the search for a smaller one: to a sixty-fourth."""
+"""Halvings of the range of a number in the search for a smaller one: to a sixty-fourth."""
 DIGITS: Final = (1, 2, 3)
 """Significant digits that a time or a share is rounded to, the fewest first."""
 PAIRED: Final = 8

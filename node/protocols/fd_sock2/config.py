@@ -1,4 +1,4 @@
-"""What can be set of FD_SOCK2."""
+"""Settings of FD_SOCK2."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class FdSock2Config:
     """The detector listens on the transport's port plus this."""
 
     port_range: int = 3
-    """How many more ports are tried, at either end, if that one is taken."""
+    """The number of further ports that are tried, at either end, if that one is taken."""
 
     connect_timeout: float = 1.0
-    """What one port may take to answer. All together are the price of a host that is gone."""
+    """Time that one port may take to answer. A host that is gone costs it once for each port."""
 
     suspect_msg_interval: float = 5.0
     """Between two repeats of a suspicion, and two tries to reach a member that was cleared."""

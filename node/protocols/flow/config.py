@@ -26,7 +26,7 @@ class FlowConfig:
     """Settings of UFC and of MFC. The credits must be equal on all members."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     max_credits: int = 5_000_000
     """Bytes of one sender that may be sent and not yet taken by one receiver. More hides a longer

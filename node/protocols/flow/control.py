@@ -1,4 +1,4 @@
-"""What UFC and MFC share: the sending side, and the members of the view."""
+"""The base that UFC and MFC share: the sending side, and the members of the view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_WAIT: Final = 0.5
 
 
 class FlowControl(Layer):
-    """What UFC and MFC share: the limits that hold, questions for higher ones, and the members."""
+    """The base of UFC and MFC: the limits that hold, questions for higher ones, and the members."""
 
     config_type = FlowConfig
     config: FlowConfig

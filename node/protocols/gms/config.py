@@ -10,14 +10,15 @@ from stormcast.node.core.errors import require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GmsConfig:
-    """How patient membership is. Durations are seconds."""
+    """Settings of GMS: the patience of membership. Durations are seconds."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     join_timeout: float = 2.0
-    """How long a joiner looks for others, and then waits for one coordinator's answer. Longer
-    makes fewer groups of one when many start together, and a lonely start slower."""
+    """Time for which a joiner looks for others, and then waits for one coordinator's answer. Longer
+    makes fewer groups of one when many members start together; a member that starts alone takes
+    longer."""
 
     max_join_attempts: int = 10
     """Rounds of looking and asking before a joiner founds a group of its own; 0 never gives up.
@@ -27,20 +28,20 @@ class GmsConfig:
     """Pause of a joiner that found only other joiners, one of which is about to found the group."""
 
     leave_timeout: float = 1.0
-    """How long a leaver waits to be let go before it goes all the same."""
+    """Time for which a leaver waits to be let go; then it goes all the same."""
 
     merge_timeout: float = 5.0
-    """How long a merge leader waits for answers. Whoever answered it waits twice as long for the
-    outcome. Longer costs joins, which wait meanwhile; shorter leaves slow members out."""
+    """Time for which a merge leader waits for answers. A member that answered waits twice as long
+    for the outcome. Longer delays joins, which wait meanwhile; shorter leaves slow members out."""
 
     view_ack_collection_timeout: float = 2.0
-    """How long a new view keeps the next one waiting while some member has not acked it."""
+    """Time for which a new view delays the next one while some member has not acked it."""
 
     repeat_interval: float = 0.5
     """Time between two repeats of what was not answered; in `fast` timing the longest one."""
 
     join_stability_timeout: float = 30.0
-    """How long, at most, a digest given to a joiner keeps messages from being purged."""
+    """The longest time for which a digest given to a joiner keeps messages from being purged."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.state import Membership
 
 _DEPARTED: Final = 50
-"""Who left and is remembered, so that a late JOIN_REQ does not bring it back."""
+"""Members that are remembered after they left, so that a late JOIN_REQ does not bring them back."""
 _JOINERS: Final = 64
 """Joiners that one view adds; the others wait for the next view."""
 _QUEUE: Final = 4096

@@ -20,7 +20,7 @@ MAX_PLACES: Final = 256
 SHARE: Final = 0.25
 """Part of the time that merges of one place may take, and come to nothing."""
 SHARE_OF_ALL: Final = 0.5
-"""The same of all strangers together."""
+"""The same for all strangers together."""
 FREE: Final = 2
 """Merges that one place may lead to nothing before it is refused any, each as long as can be."""
 FREE_OF_ALL: Final = 4
@@ -30,7 +30,7 @@ begin and end merges all the time."""
 
 
 class _Account:
-    """Seconds that are owed, and fade."""
+    """Seconds charged for merges that came to nothing; they fade with time."""
 
     __slots__ = ("_at", "_fading", "_owed")
 
@@ -48,7 +48,8 @@ class _Account:
 
 
 class Holds:
-    """What strangers owe for merges that came to nothing, and whose merge is under way."""
+    """The charges of strangers for merges that came to nothing, and the leader of the present
+    merge."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest

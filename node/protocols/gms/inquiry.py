@@ -21,7 +21,7 @@ _PAST: Final = 20
 
 
 class Inquiry:
-    """Whom the leader of the current merge asked, and who answered what."""
+    """The members that the leader of the current merge asked, and their answers."""
 
     def __init__(self, state: Membership, coordinator: Coordinator, newcomers: Newcomers) -> None:
         self._state = state

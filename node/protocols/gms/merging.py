@@ -59,14 +59,15 @@ class Merging:
         self._past = PastMerges()
         self._count = 0
         self._heard: Mapping[Address, ViewId] = {}
-        """What members said they hold before the merge that this member leads, or led last."""
+        """By member, the view id that it said it holds, as heard before the merge that this member
+        leads, or led last."""
         self._until = inf
         """When all others have given up the current merge."""
         self._newcomers = Newcomers(state)
         self._staged: tuple[Head, ViewNotice] | None = None
         """The view of the current merge, while members of it have yet to prove where they are."""
         self._unproved: set[Address] = set()
-        """These members."""
+        """The members that have yet to prove it."""
         self._inquiry = Inquiry(state, coordinator, self._newcomers)
         self.on_cookie = self._inquiry.on_cookie
         # Nobody waits longer for the outcome of a merge.

@@ -35,7 +35,7 @@ class JoinRefusal(NamedTuple):
 
 
 class MergePart(NamedTuple):
-    """What a merge view contains for one of its members alone."""
+    """The part of a merge view that is for one of its members alone."""
 
     merge: MergeId
     digest: Digest
@@ -58,8 +58,8 @@ class MergeAnswer(NamedTuple):
     view: View
     """The view it holds."""
     digest: Digest
-    """How far its own multicasts are, and only these: what it knows of others may be ahead of what
-    they can supply, or behind (JGRP-948). Empty in a rejection."""
+    """The seqnos of its own multicasts, and only these: its knowledge of those of others may be
+    ahead of what they can supply, or behind (JGRP-948). Empty in a rejection."""
 
 
 def pack_address(address: Address) -> bytes:

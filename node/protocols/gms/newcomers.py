@@ -1,8 +1,9 @@
-"""Has those whom a merge would bring into the view prove first that they are where it says.
+"""Asks strangers that a merge would bring into the view to prove their addresses first.
 
-Whoever proved its own address may lead a merge, or answer in one, and name any number of members
-that are somewhere else. In the view they would get all that members get, there. So each of them is
-sent a cookie to the place that is claimed for it, and is no member before it has given it back.
+A stranger that proved its own address may lead a merge, or answer in one, and name any number of
+members at other addresses. In the view they would be sent all that members are sent. So each of
+them is sent a cookie at the address that is claimed for it, and becomes a member only after it has
+given it back.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ PACKET: Final = wire.HEAD_SIZE + 64
 
 
 class Newcomers:
-    """Who would come into the view by the current merge, and has proved where it is."""
+    """Strangers that the current merge would make members, and those of them that proved their
+    address."""
 
     def __init__(self, state: Membership) -> None:
         self._state = state
         self._asked: dict[int, Address] = {}
-        """By short id, those that were sent a cookie and have not given it back; the latest last.
-        They outlive a merge: over a long path a cookie comes back when it is over, and is of use to
-        the next one."""
+        """By short id, strangers that were sent a cookie and have not given it back; the latest
+        last. They outlive a merge: over a long path a cookie comes back when the merge is over, and
+        is of use to the next one."""
         self._asked_now: set[Address] = set()
-        """Those of them that the current merge asked."""
+        """Strangers that were sent a cookie in the current merge, and have not given it back."""
         self._proved: set[Address] = set()
 
     def among(self, members: Collection[Address]) -> list[Address]:
-        """Return those of the members that are not known to be where they say."""
+        """Return those of the members that have not proved their address."""
         me, trusts = self._state.me, self._state.port.contacts.trusts
         return [one for one in members if one != me and one not in self._proved and not trusts(one)]
 
@@ -47,8 +49,8 @@ class Newcomers:
         return member in self._asked_now
 
     def ask(self, members: Sequence[Address], question: int, again: int, now: float) -> None:
-        """Send each of them its cookie: of those of which nothing has come as many as `question`
-        bytes are worth, the size of the frame that named them. Nobody must be able to have more
+        """Send each member its cookie. Those from which nothing has come are sent no more bytes
+        than `question`, the size of the frame that named them: nobody must be able to have more
         sent to others than it sends itself."""
         state, port = self._state, self._state.port
         for member in members[:MOST_AT_ONCE]:
@@ -71,7 +73,7 @@ class Newcomers:
             del self._asked[next(iter(self._asked))]
 
     def take(self, head: Head, now: float) -> Address | None:
-        """Take a cookie; return who has proved by it where it is."""
+        """Take a cookie; return the member that has proved its address by it."""
         state = self._state
         member = self._asked.get(head.source)
         if member is None:

@@ -1,4 +1,5 @@
-"""What the parts of membership share: the view, the Lamport time of views, frames and timers."""
+"""State that the parts of membership share: the view, the Lamport time of views, frames and
+timers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A sender that falls silent announces its highest seqno, and up to which one its messages can no
-longer be had: else no receiver would notice the loss of the last message, and a new member not that
-the group went on without it."""
+"""A sender that falls silent announces its highest seqno, and the seqno up to which its messages
+are purged. Otherwise no receiver would notice the loss of the last message, and a new member would
+not notice that the group went on without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Announcing:
         self._retention = retention
         self._timers = state.timers
         self._times = 0
-        """How often the same highest seqno was announced."""
+        """The number of announcements of the same highest seqno."""
         self._seen_high = 0
         """The highest own seqno at the previous look."""
 

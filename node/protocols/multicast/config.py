@@ -18,9 +18,9 @@ class HistoricalMulticast:
     """Flaws of earlier designs, each switched on by itself. Only museum stacks may."""
 
     queue_overflow: str = "none"
-    """What a joiner's queue does when it is full and nobody retransmits: `none`, it has no bound
-    then; `refuse-newest` and `drop-oldest` lose messages for ever, as new windows are taken for
-    complete as well (JGRP-2675)."""
+    """The rule for a joiner's full queue while nobody retransmits: `none` gives the queue no bound;
+    `refuse-newest` and `drop-oldest` lose messages for ever, as new windows are taken for complete
+    as well (JGRP-2675)."""
 
     split_send: bool = False
     """True: a number is taken in one step and the message sent in a later one, so that another
@@ -39,10 +39,10 @@ SOUND: Final = HistoricalMulticast()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MulticastConfig:
-    """What both protocols share. Durations are seconds."""
+    """Settings that NAKACK2 and MCAST share. Durations are seconds."""
 
     settable: ClassVar[frozenset[str]] = frozenset({"xmit_interval", "max_xmit_req_size"})
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     xmit_interval: float = 1.0
     """Pace of repair in `compatible` timing, its upper bound in `fast`. Lower heals loss sooner and
@@ -78,7 +78,7 @@ class MulticastConfig:
     retransmitted otherwise."""
 
     unknown_sender_timeout: float = 10.0
-    """How long messages of a sender that is not yet in the view are kept for it."""
+    """Time for which messages of a sender that is not yet in the view are kept."""
 
     max_unknown_messages: int = 1000
     """Batches of all such senders together; without retransmission only the budget of strangers
@@ -147,7 +147,8 @@ class Nakack2Config(MulticastConfig):
     """NAKACK2: silence means all is well."""
 
     resend_last_seqno_max_times: int = 1
-    """How often the same highest seqno is announced; stability finds what even that missed."""
+    """The number of times that the same highest seqno is announced; stability finds losses that
+    even these did not show."""
 
     def most_announcements(self) -> float:
         return self.resend_last_seqno_max_times
@@ -178,8 +179,8 @@ class McastConfig(MulticastConfig):
     most."""
 
     slow_member_timeout: float = 0.0
-    """How long the slowest members may hold up a full window before they are suspected; 0 for
-    ever. A member that hears us but cannot be heard is found by nothing else."""
+    """Time for which the slowest members may hold up a full window before they are suspected; 0 for
+    ever. Nothing else finds a member that hears us but cannot be heard."""
 
     def threshold(self) -> int:
         return self.ack_threshold or quarter_of(self.window_messages)

@@ -1,4 +1,4 @@
-"""What others report of multicasts: acks, stability, and requests for what they miss."""
+"""Handles what receivers send back: acks, stability, and requests for multicasts that they miss."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ class Generation:
     """Its number on the wire."""
     config_type: type[MulticastConfig]
     reports: type[Reports]
-    """What a receiver reports of what it has."""
+    """The rule for what a receiver reports: nothing, or acks."""
     retention: type[Retention]
-    """How long a sender keeps its messages."""
+    """The rule for how long a sender keeps its messages."""
 
 
 NAKACK2: Final = Generation(

@@ -1,4 +1,4 @@
-"""What is known of one sender's multicasts: one life of a receive window."""
+"""The state kept for one sender's multicasts: one life of a receive window."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Inbound:
         self.unmeant = -1
         """Seqno up to which the sender said that it sent in views without this member."""
         self.gap_at = -1
-        """Where the gap began when its alarm was set, as `deliverable`; -1: no alarm is set."""
+        """The `deliverable` of the window when the alarm for its gap was set; -1: no alarm is
+        set."""
         self.kept: deque[Arrival] = deque()
         """Delivered batches that others may ask for, oldest first."""
 

@@ -83,14 +83,14 @@ class Multicast:
             ALARM: self._alarms.look,
             ACK: lambda entry, _now: reports.soon(entry),
         }
-        """What is done about a sender when a timer of it is due."""
+        """By name of a sender's timer: the function to call when it is due."""
         self._tasks: dict[str, Callable[[float], None]] = {
             OWN: announcing.look,
             STRANGERS: early.expire,
             THAW: self.resume,
             SLOW: self.retention.look_at_slow,
         }
-        """What is done when a timer is due that is about no sender."""
+        """By name of a timer that is about no sender: the function to call when it is due."""
         # Methods that are called for each batch or turn are called on their part directly.
         self._on_data = self._incoming.on_data
         self.room = outgoing.room

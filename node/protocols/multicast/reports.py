@@ -1,4 +1,4 @@
-"""What a receiver reports of what it has: nothing, or acks."""
+"""The reports of a receiver: none, or acks."""
 
 from __future__ import annotations
 

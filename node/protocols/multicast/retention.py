@@ -1,4 +1,4 @@
-"""How long a sender keeps its own messages: until all have delivered them (G6).
+"""Decides how long a sender keeps its own messages: until all have delivered them (G6).
 
 Methods that react to an event return the seqno up to which every member has them now; 0 where the
 event changes nothing.

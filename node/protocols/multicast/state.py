@@ -1,4 +1,4 @@
-"""What all parts of one member's multicast share: settings, view, windows, timers."""
+"""State that all parts of one member's multicast share: settings, view, windows, timers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Streams:
         return self.config.retransmits or not entry.is_synced
 
     def standing_gaps(self) -> int:
-        """How many windows have a gap that nobody is asked about, and that will be an alarm."""
+        """Return the number of windows with a gap that no member is asked to fill, and that will
+        raise an alarm."""
         return sum(
             not self.looks_at(entry) and entry.window.has_gap() for entry in self.inbound.values()
         )

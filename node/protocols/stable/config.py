@@ -1,4 +1,4 @@
-"""What can be set of STABLE."""
+"""Settings of STABLE."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class StableConfig:
     """The same in messages, for windows that small messages fill."""
 
     repeat_interval: float = 0.5
-    """Until a vote is repeated that has not led to stability, in `fast` at most; and between two
-    STABILITYs of an unfinished round."""
+    """Time until a vote that has not led to stability is repeated, in `fast` at most; and between
+    two STABILITYs of an unfinished round."""
 
     def __post_init__(self) -> None:
         for name in ("desired_avg_gossip", "max_bytes", "max_messages"):

@@ -1,4 +1,5 @@
-"""What one member knows of stability in its view: what it said itself, and what it was told."""
+"""One member's knowledge of stability in its view: its own votes, and the STABILITYs that it
+heard."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Known:
         self.view_id: ViewId | None = None
         self.members: frozenset[int] = frozenset()
         self.stable = Digest()
-        """What all members of the view have delivered, as far as this member knows."""
+        """The messages that all members of the view have delivered, as far as this member knows."""
         self.heard = 0
         """The number of the latest STABILITY heard or sent, within the view."""
         self.reported = Digest()

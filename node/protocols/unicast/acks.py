@@ -20,7 +20,7 @@ class Acks:
         self._protocol = state.generation.protocol
         self._of_delivered = state.generation.acks_delivered
         self.last_kind = state.generation.last_ack
-        """What an ack is that is sent late, or last."""
+        """The frame kind of an ack that is sent late, or as the last one."""
         self._names_conn = state.config.historical.conn_ids != "first"
         self._port = state.port
         self._pacer = state.pacer

@@ -55,7 +55,7 @@ FLAWLESS: Final = Historical()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnicastConfig:
-    """What all generations share. Durations are seconds."""
+    """Settings that all generations share. Durations are seconds."""
 
     settable: ClassVar[frozenset[str]] = frozenset(
         {
@@ -67,7 +67,7 @@ class UnicastConfig:
             "max_xmit_req_size",
         }
     )
-    """What may change while the stack runs."""
+    """Settings that may change while the stack runs."""
 
     xmit_interval: float = 0.5
     """Pace of repair in `compatible` timing, its upper bound in `fast`. Lower heals loss sooner and

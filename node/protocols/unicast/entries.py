@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class Entry:
-    """What both halves have: a peer, a connection id, a state, and the moment of the next look."""
+    """The base of both halves: a peer, a connection id, a state, and the time of the next look."""
 
     __slots__ = (
         "conn",

@@ -25,7 +25,7 @@ class Generation:
     """Its number on the wire."""
     config_type: type[UnicastConfig]
     repeats: Repeats
-    """What a sender repeats when acks do not come."""
+    """The messages that a sender repeats when acks do not come."""
     reports: type[Reports]
     """When a receiver reports what it has."""
     acks_delivered: bool = False

@@ -10,7 +10,7 @@ from stormcast.node.protocols.unicast.state import Connections
 
 
 class Lifetimes:
-    """What the life of both halves has in common: open, closing, idle, removed."""
+    """The life of an entry of either half: open, closing, idle, removed."""
 
     def __init__(self, state: Connections) -> None:
         self._state = state

@@ -14,7 +14,7 @@ from stormcast.node.protocols.unicast.state import Connections
 
 
 class Repeats(Enum):
-    """What a generation repeats when acks do not come."""
+    """The messages that a generation repeats when acks do not come."""
 
     UNACKED = "unacked"
     """Everything that was unacked at the previous look: receivers do not ask."""

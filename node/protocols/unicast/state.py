@@ -1,4 +1,4 @@
-"""What all parts of one member's unicast share: settings, tables, timers, numbers."""
+"""State that all parts of one member's unicast share: settings, tables, timers, numbers."""
 
 from __future__ import annotations
 

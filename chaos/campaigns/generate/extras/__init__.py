@@ -1,4 +1,4 @@
-"""What some drawn scenarios have besides what their seed draws.
+"""Additions to drawn scenarios, besides what their seed draws.
 
 Each extra has dice of its own. So a new one changes only the scenarios that get it.
 """
@@ -16,7 +16,7 @@ from stormcast.chaos.language.scenario import Scenario
 
 
 class Extra(NamedTuple):
-    """One of them."""
+    """One addition, and the scenarios that it fits."""
 
     add: Callable[[Scenario, Random], Scenario]
     share: float

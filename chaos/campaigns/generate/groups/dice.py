@@ -77,7 +77,7 @@ class GroupDraw(Draw):
         self.windows: dict[str, object] = {}
         """Settings of the multicast protocol that the plot needs."""
         self.spare = len(members) - 2
-        """How many more members may go without coming back."""
+        """The number of members that may still go for good."""
 
     def moment(self) -> float:
         """Draw the time at which a fault begins: mostly amid the traffic, sometimes amid joins."""

@@ -118,7 +118,7 @@ def _set_bounds(draw: GroupDraw, protocols: dict[str, dict[str, object]]) -> Non
 
 
 DETECTION_SECONDS: Final = 4.0
-"""How long it takes until a silent member is out of the view, with the timeouts drawn here."""
+"""Seconds until a silent member is out of the view, with the timeouts drawn here."""
 
 
 def _set_unicast(draw: GroupDraw) -> None:
