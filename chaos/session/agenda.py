@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
@@ -25,7 +25,9 @@ class Agenda:
         items: list[tuple[float, TimedStep | ScenarioLoad]] = [(step.at, step) for step in steps]
         items += [(load.start, load) for load in loads]
         self._items = deque(sorted(items, key=itemgetter(0)))
-        self._starts = _last_starts(steps, members)
+        self._members = members
+        self._starts = Counter(name for step in steps for name in self._started_by(step))
+        """By member, the number of steps to come that start it."""
 
     def next_at(self) -> float | None:
         """Return the time of the next step or load; None: there is none left."""
@@ -40,6 +42,7 @@ class Agenda:
                 break
             due.append(item)
             self._items.popleft()
+            self._starts.subtract(self._started_by(item))
         return due
 
     def take_load(self) -> ScenarioLoad:
@@ -48,18 +51,13 @@ class Agenda:
         assert isinstance(load, ScenarioLoad)
         return load
 
-    def still_to_come(self, now: float) -> Iterator[str]:
-        """Yield the members that a step will start, at `now` or later."""
-        return (name for name, at in self._starts.items() if now <= at)
+    def still_to_come(self) -> Iterator[str]:
+        """Yield the members that a step to come starts; it may be due, or late already."""
+        return (name for name, steps in self._starts.items() if steps)
 
-
-def _last_starts(steps: Iterable[TimedStep], members: Names) -> dict[str, float]:
-    """Return the members that steps start, and when each is started for the last time."""
-    starts: dict[str, float] = {}
-    for step in steps:
+    def _started_by(self, step: TimedStep) -> Names:
         action = step.action
-        if isinstance(action, faults.Restart | faults.Join):
-            # The member that a role stands for is not known yet: it may be anyone.
-            for name in [action.member] if action.member in members else members:
-                starts[name] = step.at
-    return starts
+        if not isinstance(action, faults.Restart | faults.Join):
+            return ()
+        # The member that a role stands for is not known yet: it may be anyone.
+        return (action.member,) if action.member in self._members else self._members

@@ -234,9 +234,8 @@ class Session:
 
     def _look_after(self) -> None:
         """Tell members that are ready by now their rules and what they are to send."""
-        now = self.now()
         self.exits.look()
-        self.traffic.expect({*self._agenda.still_to_come(now), *self.nemesis.awaited()})
+        self.traffic.expect({*self._agenda.still_to_come(), *self.nemesis.awaited()})
         self.nemesis.look_after(self.roster.welcome() if self.roster.joining else ())
         self.traffic.catch_up()
 
