@@ -157,6 +157,10 @@ class Group:
         member."""
         return tuple(sorted((self.multicast.members | self.multicast.coming) - {self._port.me}))
 
+    def is_peer(self, short: int) -> bool:
+        """Whether a frame for the group goes to another one."""
+        return short in self.multicast.members or short in self.multicast.coming
+
     # -- Time ------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
