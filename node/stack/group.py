@@ -65,7 +65,9 @@ class Group:
         self._layers: dict[int, Layer] = {}
         self._names = {self.multicast.protocol: settings.multicast}
 
-        context = MemberContext(role, port, self._timers, timing, dice)
+        around = wire.HEAD_SIZE + wire.SEAL_STRUCT.size + wire.SEAL_TAG
+        largest_body = settings.transport_config.largest_frame - around
+        context = MemberContext(role, port, self._timers, timing, dice, largest_body)
 
         def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
             config = settings.of(name)
