@@ -78,6 +78,7 @@ class Runtime:
         self.receive: Callable[[memoryview, float], int]
         self.destinations: Callable[[], tuple[int, ...]]
         """Like `receive`, a method of the stack, bound here because each datagram uses it."""
+        self.is_peer: Callable[[int], bool]
         self.transport: Transport
         self.journal: Journal | None = None
         self._journal_config = journal
@@ -168,6 +169,7 @@ class Runtime:
             self.stack.set_test_protocol(test_protocol, values, self.now(), above)
         self.receive = self.stack.receive
         self.destinations = self.stack.destinations
+        self.is_peer = self.stack.is_peer
 
     def _open_journal(self, short: int) -> Tracer:
         wall_ns = _wall_at_zero()

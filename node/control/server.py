@@ -14,6 +14,7 @@ import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,9 @@ from stormcast.node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
+EVENTS_AT_ONCE: Final = 64
+"""Pieces of a body that are taken before the event loop does other work: chunks may have a byte
+each, and cost what whole ones do. About half a millisecond."""
 MAX_DEPTH: Final = 32
 """The deepest nesting of a body: deeper than any command needs."""
 LINGER_SECONDS: Final = 0.5
@@ -234,7 +238,7 @@ class Control:
         task = asyncio.current_task()
         assert task is not None
         stream = Stream(reader, writer, self._new_tls())
-        connection = _Connection(stream, self.connections.limits, self._max_body)
+        connection = _Connection(stream, self.connections.limits)
         kept = Kept(address_key(writer.get_extra_info("peername")), task, writer.transport)
         try:
             if not self.connections.admit(kept):
@@ -244,6 +248,8 @@ class Control:
                 return
             while await self._serve_one(connection, kept):
                 self.connections.rest(kept)
+                # Many requests may have come at once, and to take one waits for nothing.
+                await asyncio.sleep(0)
         except (OSError, TimeoutError, TlsError):
             # The client went away, or takes too long to take its answer.
             stream.abort()
@@ -262,12 +268,16 @@ class Control:
     async def _serve_one(self, connection: _Connection, kept: Kept) -> bool:
         """Answer one request; return whether another may follow."""
         try:
-            request, body = await connection.request()
+            request = await connection.head()
             if request is None:
                 return False
             self.requests += 1
+            # Before the body, which costs memory and time: whoever may not ask sends none.
+            path, handler = self._admit(request)
+            body = await connection.body(request, 0 if path in OPEN else self._max_body)
+            kept.is_known |= path not in OPEN
             kept.is_working = True
-            answer = await self._answer(request, body, kept)
+            answer = await self._answer(path, handler, body)
         except RefusedError as error:
             self.refused += 1
             await connection.answer(_error(error.status, str(error), *error.headers))
@@ -285,12 +295,15 @@ class Control:
             await connection.answer(answer)
         return connection.next_cycle()
 
-    async def _answer(self, request: h11.Request, body: bytes, kept: Kept) -> Answer:
+    def _admit(self, request: h11.Request) -> tuple[str, Handler]:
+        """Return the path of a request, and the function that answers it; refuse a request that
+        nobody may make."""
         target = request.target.decode("ascii", "replace")
         path = target.partition("?")[0]
         self._check(request, path)
-        kept.is_known |= path not in OPEN
-        handler = self._handler(request.method.decode("ascii", "replace"), path, target)
+        return path, self._handler(request.method.decode("ascii", "replace"), path, target)
+
+    async def _answer(self, path: str, handler: Handler, body: bytes) -> Answer:
         try:
             answer = handler(body)
             return answer if isinstance(answer, Answer) else await answer
@@ -305,12 +318,10 @@ class Control:
             self._on_failure(error)
             raise RefusedError(500, f"{path} failed: {type(error).__name__}; a bug") from None
 
-    def _handler(
-        self, method: str, path: str, target: str
-    ) -> Callable[[bytes], Answer | Awaitable[Answer]]:
+    def _handler(self, method: str, path: str, target: str) -> Handler:
         for beginning, answer in self._passes.items():
             if path.startswith(beginning):
-                return lambda body: answer(method, target, body)
+                return partial(answer, method, target)
         methods = self._table.get(path)
         if methods is None:
             raise RefusedError(404, f"no {path}; there is {', '.join(sorted(self._table))}")
@@ -358,6 +369,24 @@ def _header_size(request: h11.Request) -> int:
     return len(request.target) + sum(sizes) + _AROUND_HEADER * len(sizes)
 
 
+def _announced(request: h11.Request) -> int:
+    """Return the bytes that a body is to have, as far as its request says."""
+    return int(next((v for name, v in request.headers if name == b"content-length"), b"0"))
+
+
+def _has_body(request: h11.Request) -> bool:
+    is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
+    return is_chunked or _announced(request) > 0
+
+
+def _too_large(most: int) -> RefusedError:
+    return RefusedError(413, f"a body may have {most} bytes")
+
+
+def _too_slow() -> RefusedError:
+    return RefusedError(408, "the request takes too long")
+
+
 def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
     return as_json({"error": message}, status)._replace(headers=headers)
 
@@ -365,18 +394,19 @@ def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
 class _Connection:
     """One connection: bytes to requests, answers to bytes."""
 
-    def __init__(self, stream: Stream, limits: Limits, max_body: int) -> None:
+    def __init__(self, stream: Stream, limits: Limits) -> None:
         self._stream = stream
         self._limits = limits
         self._patience = limits.first_byte
         """Seconds until the first byte of the next request must have come, after a handshake."""
-        self._max_body = max_body
+        self._due = 0.0
+        """When the request must have come whole."""
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER)
         self._is_head = False
         """Whether the request is a HEAD: its answer has no body, only the length of one."""
 
-    async def request(self) -> tuple[h11.Request | None, bytes]:
-        """Return the next request and its body; None when no other comes."""
+    async def head(self) -> h11.Request | None:
+        """Return the next request, of which `body` reads the rest; None when no other comes."""
         event: Any = h11.NEED_DATA
         # Until the first byte of a request has come, the connection is merely idle.
         if not self._http.trailing_data[0]:
@@ -384,27 +414,40 @@ class _Connection:
                 async with asyncio.timeout(self._patience):
                     self._http.receive_data(await self._stream.read())
             except TimeoutError:
-                return None, b""
+                return None
         self._patience = self._limits.idle
+        self._due = asyncio.get_running_loop().time() + self._limits.request
         try:
-            async with asyncio.timeout(self._limits.request):
+            async with asyncio.timeout_at(self._due):
                 event = await self._event()
                 if not isinstance(event, h11.Request):
-                    return None, b""
+                    return None
                 self._is_head = event.method == b"HEAD"
                 if event.http_version not in _VERSIONS:
                     raise h11.RemoteProtocolError("unknown version of HTTP", 505)
                 if _header_size(event) > MAX_HEADER:
                     # h11 looks only at what is incomplete, and the whole may arrive at once.
                     raise h11.RemoteProtocolError(f"headers may have {MAX_HEADER} bytes", 431)
-                return event, await self._body(event)
+                if not _has_body(event):
+                    # So that the connection goes on, if the request is refused.
+                    await self._event()
+                return event
         except TimeoutError:
-            raise RefusedError(408, "the request takes too long") from None
+            raise _too_slow() from None
 
-    async def _body(self, request: h11.Request) -> bytes:
-        announced = next((v for name, v in request.headers if name == b"content-length"), b"0")
-        if int(announced) > self._max_body:
-            raise RefusedError(413, f"a body may have {self._max_body} bytes")
+    async def body(self, request: h11.Request, most: int) -> bytes:
+        """Return the body of a request, of so many bytes at most."""
+        if self._http.their_state is not h11.SEND_BODY:
+            return b""
+        try:
+            async with asyncio.timeout_at(self._due):
+                return await self._body(_announced(request), most)
+        except TimeoutError:
+            raise _too_slow() from None
+
+    async def _body(self, announced: int, most: int) -> bytes:
+        if announced > most:
+            raise _too_large(most)
         if self._http.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
             await self._stream.drain()
@@ -413,8 +456,10 @@ class _Connection:
         while isinstance(event := await self._event(), h11.Data):
             parts.append(bytes(event.data))
             size += len(event.data)
-            if size > self._max_body:
-                raise RefusedError(413, f"a body may have {self._max_body} bytes")
+            if size > most:
+                raise _too_large(most)
+            if not len(parts) % EVENTS_AT_ONCE:
+                await asyncio.sleep(0)
         return b"".join(parts)
 
     async def _event(self) -> Any:  # noqa: ANN401 one of many

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class MemberContext(NamedTuple):
     timers: Timers[tuple[int, str]]
     timing: Timing
     dice: Random
+    largest_body: int = wire.MAX_BODY
+    """Bytes of the largest body of a frame that travels whole."""
 
 
 class Layer:

@@ -65,7 +65,9 @@ class Group:
         self._layers: dict[int, Layer] = {}
         self._names = {self.multicast.protocol: settings.multicast}
 
-        context = MemberContext(role, port, self._timers, timing, dice)
+        around = wire.HEAD_SIZE + wire.SEAL_STRUCT.size + wire.SEAL_TAG
+        largest_body = settings.transport_config.largest_frame - around
+        context = MemberContext(role, port, self._timers, timing, dice, largest_body)
 
         def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
             config = settings.of(name)
@@ -156,6 +158,10 @@ class Group:
         """Return the members, and those of a view that is about to be installed, except this
         member."""
         return tuple(sorted((self.multicast.members | self.multicast.coming) - {self._port.me}))
+
+    def is_peer(self, short: int) -> bool:
+        """Whether a frame for the group goes to another one."""
+        return short in self.multicast.members or short in self.multicast.coming
 
     # -- Time ------------------------------------------------------------------------------------
 

@@ -278,6 +278,11 @@ class Stack:
         """Return where a frame for the group goes when the network has no multicast."""
         return self.group.destinations() if self.group is not None else ()
 
+    def is_peer(self, short: int) -> bool:
+        """Whether another one is in the view, or in one that is on its way. Without a group
+        everybody is a peer."""
+        return self.group is None or self.group.is_peer(short)
+
     # -- Turns -----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:

@@ -90,6 +90,10 @@ class Table(Protocol):
         """Note that a stranger has begun a frame that takes a buffer of so many bytes: others that
         began theirs earlier may end for it."""
 
+    def note_waiting(self, connection: Connection) -> None:
+        """Note what waits in a rationed connection: others in which something waits for longer may
+        end for it."""
+
     def on_closed(self, connection: Connection, cause: str) -> None:
         """Note that a connection is closed, and why."""
 
@@ -102,8 +106,8 @@ class Connection:
 
     __slots__ = (
         "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_retire_by", "_socket", "_table",
-        "_timer", "exchange", "is_initiated", "is_stranger", "last_used", "out", "peer",
-        "peer_serial", "remote", "serial", "state",
+        "_timer", "exchange", "is_initiated", "is_rationed", "is_stranger", "last_used", "out",
+        "peer", "peer_serial", "remote", "serial", "state",
     )  # fmt: skip  # one to a line, they would be half a page
 
     def __init__(
@@ -125,6 +129,9 @@ class Connection:
         self.last_used = table.owner.now()
         self.is_stranger = True
         """Whether the other end is in no view with this member, or has not said who it is."""
+        self.is_rationed = True
+        """Whether what waits to be sent counts in the budget of strangers; not if this end dials
+        for a frame to a member, and never without a group."""
         self._in = InBuffer(STRANGERS_BYTES)
         self._table = table
         self._socket = sock
@@ -220,6 +227,8 @@ class Connection:
 
     def _on_writable(self) -> None:
         self._flush()
+        if self.is_rationed:
+            self._table.note_waiting(self)
         if self.state is not State.CLOSED:
             self._table.on_room()
 
@@ -275,6 +284,8 @@ class Connection:
         if not table.on_established(self, hello):
             return False
         self.flush()
+        if self.is_rationed:
+            table.note_waiting(self)
         return self._take_frames()
 
     def _take_frames(self) -> bool:
@@ -353,7 +364,7 @@ class Connection:
 
     def bound(self) -> None:
         """Give a retired connection the time and the buffer of a stranger's."""
-        self.is_stranger = True
+        self.is_stranger = self.is_rationed = True
         self._retire_by = self._table.owner.now() + STRANGERS_RETIRE_SECONDS
         if self._in.start == self._in.end and self.buffered:
             self._in = InBuffer(STRANGERS_BYTES)

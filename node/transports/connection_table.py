@@ -232,6 +232,8 @@ class ConnectionTable:
         standing.out.take_over(connection.out)
         connection.drop("given-up")
         standing.flush()
+        if standing.is_rationed:
+            self.note_waiting(standing)
 
     def is_somebody_else_at(self, at: SocketAddress, peer: int) -> bool:
         """Whether another one than `peer`, to whom a connection stands, is at its place: a member
@@ -242,12 +244,34 @@ class ConnectionTable:
     def make_room_for(self, connection: Connection, size: int) -> None:
         self.strangers.make_room_for(connection, size)
 
+    def note_waiting(self, connection: Connection) -> None:
+        self.is_for_strangers(connection)
+        self.strangers.note_waiting(connection)
+
+    def is_for_strangers(self, connection: Connection) -> bool:
+        """Whether a rationed connection still is one. A view that is on its way has new members in
+        it before this table knows of the view, and the frames that tell them must pass."""
+        peer = connection.peer
+        if peer is not None and connection.state is State.OPEN and self.owner.is_peer(peer.short):
+            self._end_ration(connection)
+        return connection.is_rationed
+
+    def expect(self, connection: Connection, peer: int) -> None:
+        """Note that a frame for a peer waits in a connection which is being made."""
+        if connection.is_rationed and self.owner.is_peer(peer):
+            self._end_ration(connection)
+
+    def _end_ration(self, connection: Connection) -> None:
+        connection.is_rationed = False
+        self.strangers.note_waiting(connection)
+
     def _set_stranger(self, connection: Connection, members: Collection[int]) -> None:
         assert connection.peer is not None
         is_stranger = connection.peer.short not in members
         if not is_stranger:
             self.strangers.end(connection)
         connection.set_stranger(is_stranger)
+        connection.is_rationed = is_stranger and not self.owner.is_peer(connection.peer.short)
 
     def _make_room(self, connection: Connection, peer: Address) -> bool:
         """Return whether there is room for a connection with another peer. For a member there is;
@@ -318,6 +342,9 @@ class ConnectionTable:
         gone = [one for one in self.leaving if one.peer and one.peer.short not in shorts]
         self._bound(gone)
         for short, connection in list(self.open.items()):
+            if connection.state is State.CLOSED:
+                # What others hold, that were retired just now, took its place.
+                continue
             self._set_stranger(connection, shorts)
             if short not in shorts:
                 self._retire(connection)
@@ -369,7 +396,8 @@ class ConnectionTable:
 
     def on_room(self) -> None:
         if self._room.is_full:
-            self._room.reopen((len(one.out.frames), one.out.size) for one in self.living())
+            queues = (one.out for one in self.living() if not one.is_rationed)
+            self._room.reopen((len(out.frames), out.size) for out in queues)
 
     async def drain(self) -> None:
         """Retire every connection, and wait until all are closed, for DRAIN_SECONDS at most."""

@@ -37,6 +37,10 @@ class TransportOwner(Protocol):
         """Return the short ids to which a frame for the group goes: members, and those of a view
         that is on its way."""
 
+    def is_peer(self, short: int) -> bool:
+        """Whether another one is in the view, or in one that is on its way; without a group
+        everybody is."""
+
     def want_address(self, peer: int) -> None:
         """Have discovery ask where a peer is."""
 

@@ -14,8 +14,11 @@ from stormcast.node.descriptors import Shares
 from stormcast.node.transports.connection import Connection, State
 
 UNFINISHED_BYTES: Final = 2 << 20
-"""Bytes of buffers for frames that strangers have begun, and of what waits in retired connections
-for them, all together."""
+"""Bytes of buffers for frames that strangers have begun, and of what waits to be sent to them, in
+connections that are being made, open, or retired, all together."""
+MOST_FOR_ONE: Final = UNFINISHED_BYTES // 4
+"""Bytes that may wait for one stranger before frames for it are dropped, which protocols repair:
+one that is only slow keeps its connection, and takes no other's."""
 
 
 class Strangers:
@@ -24,8 +27,10 @@ class Strangers:
     def __init__(self, shares: Shares) -> None:
         self.unknown: dict[Connection, str] = {}
         """Accepted, and the other end has not said who it is; by age, each with its address."""
-        self._buffers: dict[Connection, int] = {}
-        """Bytes that a connection holds; the one that began first comes first."""
+        self._held: dict[Connection, tuple[int, int]] = {}
+        """Bytes that a connection holds: the buffer for a frame that it has begun, and what waits
+        to be sent. The one that has held something for longest comes first."""
+        self._held_bytes = 0
         self._most_unknown = Bounds(shares.unknown, max(1, shares.unknown // 2))
         self._most_known = Bounds(shares.strangers, max(1, shares.strangers // 2))
 
@@ -53,20 +58,38 @@ class Strangers:
 
     def make_room_for(self, connection: Connection, size: int) -> None:
         """Count the buffer for a frame that a stranger has begun, 0 when it is whole, and what
-        waits in a retired connection; those that began first end if all of them hold too much."""
-        self._buffers.pop(connection, None)
-        if connection.state is State.RETIRING:
-            size += connection.out.size
-        if not size:
+        waits in a rationed connection; those that began first end if all of them hold too much."""
+        waiting = connection.out.cost if connection.is_rationed else 0
+        if not waiting:
+            self._forget(connection)
+        self._hold(connection, size, waiting)
+
+    def note_waiting(self, connection: Connection) -> None:
+        """Count what waits in a rationed connection, none if it is rationed no more.
+
+        It keeps its rank by age until nothing waits: whoever reads is not given up for those who
+        ask again and again and read nothing. One of these ends with its connection; were frames
+        dropped instead, it would keep what others need.
+        """
+        buffered, _waiting = self._held.get(connection, (0, 0))
+        self._hold(connection, buffered, connection.out.cost if connection.is_rationed else 0)
+
+    def _hold(self, connection: Connection, buffered: int, waiting: int) -> None:
+        if connection.state is State.CLOSED or not buffered + waiting:
+            self._forget(connection)
             return
-        self._buffers[connection] = size
-        while sum(self._buffers.values()) > UNFINISHED_BYTES:
-            next(iter(self._buffers)).drop("evicted")
+        self._held_bytes += buffered + waiting - sum(self._held.get(connection, (0, 0)))
+        self._held[connection] = buffered, waiting
+        while self._held_bytes > UNFINISHED_BYTES:
+            next(iter(self._held)).drop("evicted")
+
+    def _forget(self, connection: Connection) -> None:
+        self._held_bytes -= sum(self._held.pop(connection, (0, 0)))
 
     def end(self, connection: Connection) -> None:
         """Forget a connection that has ended, or whose other end is a member now."""
         self.discard(connection)
-        self._buffers.pop(connection, None)
+        self._forget(connection)
 
     def discard(self, connection: Connection) -> None:
         """Forget that a connection is unknown: its other end has said who it is, or it has

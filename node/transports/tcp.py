@@ -10,13 +10,14 @@ from stormcast.node.descriptors import Shares
 from stormcast.node.protocols.port import EVERYONE, Frame
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
 from stormcast.node.transports.base import Transport
-from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.connection_table import ConnectionTable
 from stormcast.node.transports.handshake import LENGTH
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.listener import Listener
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED
+from stormcast.node.transports.strangers import MOST_FOR_ONE
 
 if TYPE_CHECKING:
     from stormcast.node.keys.seals import Seals
@@ -121,6 +122,8 @@ class TcpTransport(Transport):
                     self._queue(member, parts, touched)
         for connection in touched:
             connection.flush()
+            if connection.is_rationed:
+                self._table.note_waiting(connection)
             # If everything has left at once, no later event reports that there is room.
             if self.room.is_full:
                 self._table.on_room()
@@ -136,17 +139,30 @@ class TcpTransport(Transport):
             self.counters["dropped_not_connected"] += 1
             return
         out, room = connection.out, self.room
+        if connection.is_rationed and not self._admits(connection):
+            self.counters["dropped_for_stranger"] += 1
+            return
         waiting = len(out.frames)
         if self._most_waiting and waiting >= self._most_waiting:
             self.counters["dropped_send_buffers_full"] += 1
             return
         if waiting and (waiting >= room.frames or out.size >= room.size):
-            if room.drops:
+            if room.drops or connection.is_rationed:
                 self.counters["dropped_queue_full"] += 1
                 return
             room.is_full = True
         out.put(parts)
         touched[connection] = None
+
+    def _admits(self, connection: Connection) -> bool:
+        """Whether one more frame may wait in a rationed connection."""
+        if connection.out.cost < MOST_FOR_ONE:
+            return True
+        # Much may be said in one turn to one who takes it.
+        connection.flush()
+        if connection.state is State.CLOSED:
+            return False
+        return connection.out.cost < MOST_FOR_ONE or not self._table.is_for_strangers(connection)
 
     def _to(self, peer: int) -> Connection | None:
         """Return the connection to a member; dial if there is none."""
@@ -160,6 +176,8 @@ class TcpTransport(Transport):
             self.owner.want_address(peer)
         elif not table.is_somebody_else_at(at, peer):
             dialled = table.dialler.dial(at)
+            if dialled is not None:
+                table.expect(dialled, peer)
         if dialled is None and len(table.missed) < MAX_LEARNED:
             table.missed.add(peer)
         return dialled

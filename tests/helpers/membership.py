@@ -122,7 +122,12 @@ class Member:
         self.gms = Gms(
             self.config,
             MemberContext(
-                self.role, self.port, self.timers, self.group.timing, Random(self.address.identity)
+                self.role,
+                self.port,
+                self.timers,
+                self.group.timing,
+                Random(self.address.identity),
+                self.group.largest_body,
             ),
             self.digest,
         )
@@ -162,7 +167,9 @@ class Group:
         loss: float = 0.0,
         copies: float = 0.0,
         jitter: float = 0.0,
+        largest_body: int = wire.MAX_BODY,
     ) -> None:
+        self.largest_body = largest_body
         self.timing = timing
         self.config = config or GmsConfig()
         self.dice = Random(seed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 from urllib.parse import unquote
 
 from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
@@ -184,6 +184,21 @@ class FakeCluster:
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
+    ) -> Reply:
+        reply = self._answer(method, path, body, headers, timeout)
+        if into is None or not reply.is_ok:
+            return reply
+        into.write(reply.body)
+        return Reply(reply.status, reply.kind, b"")
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
     ) -> Reply:
         resource = next((word for word in ("proxy", "secrets", "pods") if word in path), "")
         if resource in self.refused:

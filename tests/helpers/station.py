@@ -83,6 +83,8 @@ class Station(Generic[T]):
         self.asked: list[int] = []
         self.listed: list[SocketAddress] = []
         self.members: tuple[int, ...] = ()
+        self.has_group = False
+        """Whether those who are no members are strangers."""
         self.datagrams: list[int] = []
         """Bytes of each thing that came."""
         self.turns = 0
@@ -139,6 +141,9 @@ class Station(Generic[T]):
 
     def destinations(self) -> tuple[int, ...]:
         return self.members
+
+    def is_peer(self, short: int) -> bool:
+        return not self.has_group or short in self.members
 
     def on_refused(self, at: SocketAddress, kind: int, size: int) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
 from stormcast.node.core.digest import Digest
-from stormcast.node.core.model import Address
+from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.events import (
     BecameServer,
@@ -21,16 +22,22 @@ from stormcast.node.protocols.events import (
     ResumeStability,
     SuspendStability,
 )
-from stormcast.node.protocols.gms import GmsConfig
+from stormcast.node.protocols.gms import GmsConfig, coordinator
 from stormcast.node.protocols.gms.messages import (
+    JoinAnswer,
     JoinRefusal,
+    MergeId,
+    MergePart,
     pack_address,
     pack_join_answer,
     pack_join_refusal,
+    pack_merge_view,
+    room_for_members,
+    size_in_view,
     unpack_join_answer_untrusted,
 )
 from stormcast.node.protocols.proof import LIFE_SECONDS, Proof
-from tests.helpers.membership import CLUSTER, COMPATIBLE, FAST, Group, address
+from tests.helpers.membership import CLUSTER, COMPATIBLE, FAST, Group, Member, address
 
 JOINING = frozenset({wire.JOIN_REQ, wire.COOKIE, wire.JOIN_RSP})
 
@@ -341,6 +348,104 @@ def test_a_joiner_whose_short_id_is_taken_is_refused() -> None:
     refusal = unpack_join_answer_untrusted(group.sent[-1].body)
     assert refusal == JoinRefusal(twin, "its short id is taken")
     assert group["A"].names == "AB"
+
+
+def _storm(joiners: int, largest_body: int = wire.MAX_BODY) -> Group:
+    """A member, and joiners that ask it at the same time."""
+    names = "".join(chr(0x4E00 + number) for number in range(joiners + 1))
+    group = Group(names, largest_body=largest_body)
+    group.join(names[0])
+    group.converge(names[0])
+    group.join(*names[1:])
+    return group
+
+
+def _first(group: Group) -> Member:
+    return next(iter(group.members.values()))
+
+
+def test_a_view_adds_so_many_joiners_and_the_next_one_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_JOINERS", 8)
+    group = _storm(20)
+    group.converge(limit=1.0)
+    sizes = [len(view.members) for view in _first(group).views]
+    assert max(later - earlier for earlier, later in pairwise(sizes)) == 8
+    assert sizes[-1] == 21
+
+
+def test_so_many_joiners_are_let_in_per_second_and_the_others_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Views took joiners as soon as the one before was acked: thousands in a second."""
+    monkeypatch.setattr(coordinator, "JOINERS_PER_SECOND", 12)
+    group = _storm(30)
+    seen = []
+    for _second in range(3):
+        group.advance(0.6)
+        seen.append(len(_first(group).role.members))
+        group.advance(0.4)
+    assert seen == [13, 25, 31]
+    group.converge(limit=1.0)
+
+
+def test_a_leaver_does_not_wait_for_the_pace_of_joiners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "JOINERS_PER_SECOND", 3)
+    group = _storm(8)
+    group.advance(0.5)
+    members = [name for name, member in group.members.items() if member.view is not None]
+    assert len(members) == 4
+    group.leave(members[-1])
+    group.advance(0.1)
+    assert len(_first(group).role.members) == 3
+
+
+def test_a_storm_of_256_members_does_not_notice_the_pace() -> None:
+    assert coordinator.JOINERS_PER_SECOND >= 256
+    assert coordinator._JOINERS == 64
+
+
+@pytest.mark.parametrize("bound", ["members", "frame"])
+def test_a_view_is_no_larger_than_others_take_and_a_frame_carries(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view of 4,097 members would be refused by all of them, and no later one be smaller."""
+    most = 10
+    if bound == "members":
+        monkeypatch.setattr(coordinator, "MAX_MEMBERS", most)
+    of_one = size_in_view(address(chr(0x4E00)))
+    group = _storm(20, wire.MAX_BODY if bound == "members" else 2048 + most * of_one)
+    group.advance(2.0)
+    view = _first(group).view
+    assert view is not None
+    assert len(view.members) == most
+    group.converge("".join(map(str, view.members)))
+    outside = [member for member in group.members.values() if member.view is None]
+    assert len(outside) == 11
+    says = {"members": "a view has at most 10 members", "frame": "no frame carries a view of more"}
+    for member in outside:
+        (alarm,) = member.alarms()
+        assert says[bound] in alarm
+        assert alarm.endswith("; start again when there is room")
+    assert _first(group).view == view
+    # What has left makes room for those who come then.
+    group.leave(str(view.members[-1]))
+    group.add("X")
+    group.join("X")
+    group.settle(lambda: group["X"].view is not None, 5.0)
+
+
+def test_a_view_of_the_most_members_can_be_read() -> None:
+    members = tuple(address(f"j{number}", number << 64 | number) for number in range(1, 4097))
+    view = View(ViewId(7, members[0]), members)
+    digest = Digest({member.short: (0, 0) for member in members})
+    body = pack_join_answer(view, digest)
+    assert unpack_join_answer_untrusted(body) == JoinAnswer(view, digest)
+    part = MergePart(MergeId(members[0], 1), digest, frozenset(m.short for m in members))
+    largest = len(pack_merge_view(view, part))
+    assert len(body) < largest
+    assert sum(map(size_in_view, members)) > room_for_members(largest - 1)
 
 
 def _join_frame(group: Group, source: str) -> tuple[wire.Head, bytes]:

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import gzip
 import tarfile
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
 
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes import archive
-from stormcast.chaos.backends.kubernetes.api import Api, Reply, TooLongError, read_bounded
+from stormcast.chaos.backends.kubernetes import archive, memory
+from stormcast.chaos.backends.kubernetes.api import (
+    MAX_REPLY,
+    Api,
+    Reply,
+    TooLongError,
+    read_bounded,
+)
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend
+from stormcast.chaos.backends.kubernetes.pods import MemberPod, journals_bound
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.node.keeper.tar_stream import tar_of
+from tests.helpers.pods import ShutDoor
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def tar(*entries: tarfile.TarInfo, form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -47,7 +61,7 @@ def test_what_a_keeper_sends_is_unpacked(tmp_path: Path) -> None:
     (folder / "000000.trace").write_bytes(b"trace")
     (tmp_path / "000001" / "member.log").write_bytes(b"")
     place = tmp_path / "out"
-    unpack_untrusted(b"".join(tar_of(tmp_path)), place)
+    unpack_untrusted(BytesIO(b"".join(tar_of(tmp_path))), place)
     found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*.*")}
     assert found == {
         "000001/journal/n0-0000000a/000000.trace": b"trace",
@@ -77,7 +91,7 @@ def test_a_tar_that_no_keeper_sends_is_refused_in_one_line(
     data: bytes, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadArchive, match=says) as refused:
-        unpack_untrusted(data, tmp_path / "in")
+        unpack_untrusted(BytesIO(data), tmp_path / "in")
     assert str(refused.value).isprintable()
     assert [path for path in tmp_path.rglob("*") if path.is_relative_to(tmp_path / "in")] == list(
         tmp_path.rglob("*")
@@ -88,7 +102,7 @@ def test_a_nul_in_a_long_name_is_refused(tmp_path: Path) -> None:
     """Only an extended header can carry one; the file system's error would end the controller."""
     data = tar(entry("x", pax_headers={"path": "a\0b"}))
     with pytest.raises(BadArchive, match=r"'a\\x00b' is no path"):
-        unpack_untrusted(data, tmp_path)
+        unpack_untrusted(BytesIO(data), tmp_path)
 
 
 def test_names_that_lead_to_names_without_end_are_refused(tmp_path: Path) -> None:
@@ -96,15 +110,65 @@ def test_names_that_lead_to_names_without_end_are_refused(tmp_path: Path) -> Non
     longname = entry("x", type=tarfile.GNUTYPE_LONGNAME, size=2)
     block = longname.tobuf(tarfile.GNU_FORMAT) + b"a".ljust(tarfile.BLOCKSIZE, b"\0")
     with pytest.raises(BadArchive, match="damaged"):
-        unpack_untrusted(block * 2000, tmp_path)
+        unpack_untrusted(BytesIO(block * 2000), tmp_path)
 
 
 def test_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_FILES", 3)
     files = [entry(f"f{number}") for number in range(4)]
-    unpack_untrusted(tar(*files[:3]), tmp_path / "a")
+    unpack_untrusted(BytesIO(tar(*files[:3])), tmp_path / "a")
     with pytest.raises(BadArchive, match="there are more than 3 files"):
-        unpack_untrusted(tar(*files), tmp_path / "b")
+        unpack_untrusted(BytesIO(tar(*files)), tmp_path / "b")
+
+
+@contextmanager
+def memory_of(most: int) -> Iterator[None]:
+    """No more is held at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= most
+
+
+def large(size: int, *front: bytes) -> BinaryIO:
+    """A tar that ends in so many zeros, which no disk has to keep."""
+    file = TemporaryFile()  # noqa: SIM115 the caller closes it
+    file.write(b"".join(front))
+    file.truncate(file.tell() + size + 2 * tarfile.BLOCKSIZE)
+    return file
+
+
+def test_a_large_tar_takes_little_memory(tmp_path: Path) -> None:
+    head = entry("000001/member.log", size=64 * MIB).tobuf()
+    with large(64 * MIB, head) as file, memory_of(MIB):
+        unpack_untrusted(file, tmp_path)
+    assert (tmp_path / "000001" / "member.log").stat().st_size == 64 * MIB
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_large_header_takes_little_memory(kind: bytes, tmp_path: Path) -> None:
+    """tarfile reads the whole of it."""
+    head = entry("x", type=kind, size=64 * MIB).tobuf(tarfile.GNU_FORMAT)
+    says = "damaged: a header has 67108864 bytes"
+    with (
+        large(64 * MIB, head) as file,
+        memory_of(MIB),
+        pytest.raises(BadArchive, match=says),
+    ):
+        unpack_untrusted(file, tmp_path)
+
+
+def test_many_headers_take_little_memory(tmp_path: Path) -> None:
+    """tarfile keeps those of each file, and those for all files."""
+    one = entry("x", pax_headers={"comment": "c" * 50_000}).tobuf(tarfile.PAX_FORMAT)
+    with large(0, one * 200) as file, memory_of(MIB):
+        unpack_untrusted(file, tmp_path)
+    of_all = tarfile.TarInfo.create_pax_global_header({"comment": "c"})
+    with pytest.raises(BadArchive, match="headers for all files"):
+        unpack_untrusted(BytesIO(of_all + tar(entry("x"))), tmp_path)
 
 
 # -- Answers ---------------------------------------------------------------------------------------
@@ -113,7 +177,8 @@ def test_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 class Poured:
     """An answer of the pool that does not end."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
         self.read_bytes = 0
         self.is_closed = False
 
@@ -136,6 +201,22 @@ def test_no_more_of_an_answer_is_read_than_is_taken() -> None:
     assert poured.read_bytes <= (1 << 20) + (1 << 16)
 
 
+def test_what_goes_into_a_file_is_not_held() -> None:
+    poured = Poured()
+    with TemporaryFile() as file, memory_of(MIB):
+        assert read_bounded(poured, 32 * MIB, 60.0, file) is None
+        assert poured.is_closed
+        assert file.tell() == 32 * MIB
+
+
+def test_an_answer_that_is_an_error_goes_into_no_file() -> None:
+    poured = Poured(500)
+    with TemporaryFile() as file:
+        assert read_bounded(poured, GIB, 60.0, file) is None
+        assert poured.read_bytes <= MAX_REPLY + (1 << 16)
+        assert file.tell() == 0
+
+
 class Keeper:
     """An API server behind which a keeper answers; keeps the bound that it was given."""
 
@@ -146,12 +227,16 @@ class Keeper:
         self.asked: list[int] = []
 
     def request(self, method: str, path: str, *more: object) -> Reply:
-        most = more[-1]
+        most, into = more[-2:]
         assert isinstance(most, int)
+        assert into is None or isinstance(into, BufferedIOBase)
         self.asked.append(most)
         if len(self.reply.body) > most:
             raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
-        return self.reply
+        if into is None:
+            return self.reply
+        into.write(self.reply.body)
+        return Reply(self.reply.status, self.reply.kind, b"")
 
 
 def pod(reply: Reply, journals: int) -> tuple[MemberPod, Keeper]:
@@ -187,3 +272,27 @@ def test_what_a_keeper_says_is_shown_as_one_line() -> None:
     with pytest.raises(BackendError) as refused:
         member.keep("GET", "/state")
     assert str(refused.value) == "demo-0: GET /state: no \\x1b[2J"
+
+
+def test_the_journals_of_a_member_do_not_fill_the_memory_of_who_fetches_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that was taken over sent a GiB, and the controller may have that much in all."""
+    first, second = tmp_path / "memory.max", tmp_path / "limit_in_bytes"
+    monkeypatch.setattr(memory, "LIMITS", (first, second))
+    assert journals_bound() == GIB
+    first.write_text("max\n")
+    assert journals_bound() == GIB
+    second.write_text(f"{4 * GIB}\n")
+    assert journals_bound() == GIB // 2
+    first.write_text(f"{GIB}\n")
+    assert journals_bound() == GIB // 8 == KubernetesBackend(server=ShutDoor())._journals
+    first.write_text(f"{100 * GIB}\n")
+    assert journals_bound() == GIB
+
+
+def test_nothing_is_left_of_the_tar(tmp_path: Path) -> None:
+    whole = Reply(200, "application/x-tar", tar(entry("f0")))
+    member, _keeper = pod(whole, len(whole.body))
+    assert member.collect(tmp_path) == {}
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["f0"]

@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import pytest
 
 from stormcast.node.control.connections import Limits
 from stormcast.node.control.server import (
+    EVENTS_AT_ONCE,
     MAX_BODY,
     MAX_HEADER,
     Answer,
@@ -343,6 +345,98 @@ def test_a_wrong_token_is_refused_whatever_it_is_for(headers: list[str]) -> None
         assert reply.status == 401
         assert reply.headers["www-authenticate"] == "Bearer"
         assert TOKEN not in reply.body.decode()
+
+
+def turns_of(sent: bytes, token: str) -> tuple[list[Reply], int]:
+    """What comes back, and how often the event loop did other work meanwhile."""
+
+    async def run() -> tuple[Wire, int]:
+        control = Control(ControlSettings(host="127.0.0.1", port=9000, token=token), TABLE)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        other = asyncio.ensure_future(count())
+        wire = await exchange(control, sent)
+        other.cancel()
+        return wire, turns
+
+    wire, turns = asyncio.run(run())
+    return replies(wire.data), turns
+
+
+def chunks(count: int) -> bytes:
+    """A body of as many chunks, each of a byte."""
+    return b"1\r\n1\r\n" * count + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "token"),
+    [
+        ("POST /echo", 401, TOKEN),
+        ("POST /nowhere", 404, ""),
+        ("DELETE /many", 405, ""),
+        ("GET /livez", 413, ""),
+        ("GET /livez", 413, TOKEN),
+    ],
+)
+def test_whoever_may_not_ask_has_no_body_read(
+    line: str, status: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body of small chunks took a second of the processor for a megabyte. Paths that want no
+    token take no body."""
+    sent = request(line, "Transfer-Encoding: chunked") + chunks(20_000)
+    taken = []
+    monkeypatch.setattr(
+        "h11.Connection.next_event",
+        lambda http, old=h11.Connection.next_event: taken.append(old(http)) or taken[-1],
+    )
+    (reply,), _turns = turns_of(sent, token)
+    assert (reply.status, reply.headers["connection"]) == (status, "close")
+    assert sum(isinstance(event, h11.Data) for event in taken) <= 1
+    assert one(line, body=b"1", token=token).status == status
+
+
+def test_nobody_without_the_token_is_told_to_go_on() -> None:
+    waits = ("Expect: 100-continue", "Content-Length: 5")
+    (reply,), _ = converse(request("POST /echo", *waits), token=TOKEN)
+    assert (reply.status, reply.headers["connection"]) == (401, "close")
+    found, _ = converse(
+        request("POST /echo", "Expect: 100-continue", f"X-Stormcast-Token: {TOKEN}", body=b"12345"),
+        token=TOKEN,
+    )
+    assert [reply.status for reply in found] == [100, 200]
+    (reply,), _ = converse(request("GET /livez", *waits), token=TOKEN)
+    assert reply.status == 413
+
+
+def test_a_wrong_token_without_a_body_does_not_end_the_connection() -> None:
+    right = f"X-Stormcast-Token: {TOKEN}"
+    found, _ = converse(
+        request("GET /many")
+        + request("POST /many", "Content-Length: 0")
+        + request("GET /many", right),
+        token=TOKEN,
+    )
+    assert [reply.status for reply in found] == [401, 401, 200]
+
+
+def test_a_body_in_many_pieces_does_not_hold_up_the_event_loop() -> None:
+    right = f"X-Stormcast-Token: {TOKEN}"
+    sent = request("POST /echo", "Transfer-Encoding: chunked", right) + chunks(4000)
+    (reply,), turns = turns_of(sent, TOKEN)
+    assert reply.status == 200
+    assert turns >= 4000 // EVENTS_AT_ONCE
+
+
+def test_many_requests_at_once_do_not_hold_up_the_event_loop() -> None:
+    found, turns = turns_of(request("GET /many") * 500, TOKEN)
+    assert [reply.status for reply in found] == [401] * 500
+    assert turns >= 499
 
 
 # -- Bounds ----------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.errors import NodeError
@@ -94,7 +94,8 @@ class UnreachableError(NodeError):
 
 class ApiServer(Protocol):
     """Sends requests to the API server; UnreachableError when it does not answer, TooLongError when
-    its answer has more than `most` bytes."""
+    its answer has more than `most` bytes. Where there is a file (`into`), the body of a good answer
+    is written there as it comes, and the reply has none."""
 
     host: str
 
@@ -106,6 +107,7 @@ class ApiServer(Protocol):
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
     ) -> Reply: ...
 
 
@@ -121,6 +123,7 @@ class Way(Protocol):
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
     ) -> Reply: ...
 
 
@@ -167,17 +170,18 @@ class Api:
         token: str = "",
         timeout: float = TIMEOUT_SECONDS,
         most: int = MAX_REPLY,
+        into: IO[bytes] | None = None,
     ) -> Reply:
         """Send one request to a port of a pod, and return its answer, of any status and of `most`
-        bytes at most. BackendError when the API server forbids it, UnreachableError when nothing
-        answers in the pod."""
+        bytes at most; the body of a good one goes `into` a file, if there is one. BackendError when
+        the API server forbids it, UnreachableError when nothing answers in the pod."""
         # The API server does not pass `Authorization` on to the pod.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         if self._way is not None:
-            return self._way.request(port, method, target, data, headers, timeout, most)
+            return self._way.request(port, method, target, data, headers, timeout, most, into)
         path = f"/api/v1/namespaces/{self.namespace}/pods/{port.name}/proxy{target}"
-        reply = self._request(method, path, data, headers, timeout, most)
+        reply = self._request(method, path, data, headers, timeout, most, into)
         if reply.status == _TOO_MANY:
             raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")
         status = _status_of(reply)
@@ -195,15 +199,16 @@ class Api:
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
     ) -> Reply:
         """Send a request to the API server, and again if the server turns it away: then it has
         reached nobody. No pod answers with that status."""
-        reply = self._server.request(method, path, body, headers, timeout, most)
+        reply = self._server.request(method, path, body, headers, timeout, most, into)
         for _turn in range(AGAIN):
             if reply.status != _TOO_MANY:
                 break
             time.sleep(AWAY_SECONDS)
-            reply = self._server.request(method, path, body, headers, timeout, most)
+            reply = self._server.request(method, path, body, headers, timeout, most, into)
         return reply
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
@@ -287,6 +292,7 @@ class _Pool:
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
     ) -> Reply:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
@@ -302,7 +308,7 @@ class _Pool:
                 # Read below: the pool itself would read, and decompress, whatever comes.
                 preload_content=False,
             )
-            data = read_bounded(answer, most, timeout)
+            data = read_bounded(answer, most, timeout, into)
         except HTTPError as error:
             raise UnreachableError(short(error)) from None
         if data is None:
@@ -310,11 +316,24 @@ class _Pool:
         return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
 
 
-def read_bounded(answer: Any, most: int, seconds: float) -> bytes | None:  # noqa: ANN401 the package has no types
-    """Return the body of an answer as it was sent; None, and an end of the connection, if it has
-    more than `most` bytes. UnreachableError if it comes slower than `_LEAST_RATE`, but for its
+def read_bounded(
+    answer: Any,  # noqa: ANN401 the package has no types
+    most: int,
+    seconds: float,
+    into: IO[bytes] | None = None,
+) -> bytes | None:
+    """Return the body of an answer as it was sent, or write that of a good answer into a file and
+    return nothing of it; None, and an end of the connection, if it has more than `most` bytes.
+    UnreachableError if it comes slower than `_LEAST_RATE`, but for its
     first `seconds`: the pool bounds each read alone, and a byte now and then would never end."""
     parts: list[bytes] = []
+    take: Callable[[bytes], object] = parts.append
+    if into is not None:
+        if answer.status in _OK:
+            take = into.write
+        else:
+            # Of an answer that is an error no more is held than of any other.
+            most = min(most, MAX_REPLY)
     size, began = 0, time.monotonic()
     # Whatever there is, where `read` waits until it has as much as was asked for.
     while part := answer.read1(_READ, decode_content=False):
@@ -327,7 +346,7 @@ def read_bounded(answer: Any, most: int, seconds: float) -> bytes | None:  # noq
             if is_late:
                 raise UnreachableError(f"the answer comes too slowly: {size} bytes so far")
             return None
-        parts.append(part)
+        take(part)
     answer.release_conn()
     return b"".join(parts)
 

@@ -4,10 +4,11 @@ is believed: names, numbers and sizes are checked before anything is written.
 
 from __future__ import annotations
 
-import io
+import os
+import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import IO, Final, cast
 
 from stormcast.node.core.errors import NodeError, shortened
 from stormcast.node.core.names import one_line
@@ -17,6 +18,8 @@ MAX_FILES: Final = 10_000
 MAX_PATH: Final = 512
 """Bytes of a file's path in the tar."""
 MAX_PARTS: Final = 8
+MAX_HEADER: Final = 64 << 10
+"""Bytes that are read of a tar at once: tarfile would hold a header of any size in memory."""
 _PLAIN: Final = "r:"
 """Mode of a tar that is not compressed: a few compressed bytes could become any number."""
 
@@ -25,16 +28,38 @@ class BadArchive(NodeError):
     """A tar that is refused; the text says why."""
 
 
-def unpack_untrusted(data: bytes, place: Path) -> None:
-    """Unpack the regular files of a tar under `place`; BadArchive if it is damaged, or holds more
-    than files with plain paths. Not by `extractall`: the tar must not write outside of `place`, nor
-    make links or devices, nor files with holes, whose size is whatever they claim."""
+class _InPieces:
+    """A file of which nobody reads much at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= MAX_HEADER:
+            raise tarfile.ReadError(f"a header has {size} bytes")
+        return self._file.read(size)
+
+
+def unpack_untrusted(file: IO[bytes], place: Path) -> None:
+    """Unpack the regular files of a tar, from its beginning, under `place`; BadArchive if it is
+    damaged, or holds more than files with plain paths. Not by `extractall`: the tar must not write
+    outside of `place`, nor make links or devices, nor files with holes, whose size is whatever they
+    claim. However large the tar is, little of it is in memory at a time."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode=_PLAIN) as tar:
-            for number, entry in enumerate(tar, 1):
+        most = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        with tarfile.open(fileobj=cast("IO[bytes]", _InPieces(file)), mode=_PLAIN) as tar:
+            number = 0
+            while entry := tar.next():
+                number += 1
                 if number > MAX_FILES:
                     raise BadArchive(f"there are more than {MAX_FILES} files")
-                _unpack_entry(tar, entry, place, len(data))
+                if tar.pax_headers:
+                    raise BadArchive("it has headers for all files, and a keeper sends none")
+                _unpack_entry(tar, entry, place, most)
+                # tarfile remembers all entries, each with its headers.
+                tar.members.clear()  # type: ignore[attr-defined]  # not in the stubs
     except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
         # tarfile converts some fields without checking them, and follows long names by recursion.
         raise BadArchive(f"the tar is damaged: {one_line(error)}") from None
@@ -47,11 +72,12 @@ def _unpack_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, mos
         raise BadArchive(f"{what} is no plain file")
     if not 0 <= entry.size <= most:
         raise BadArchive(f"{what} claims {entry.size} bytes, and the whole tar has {most}")
-    file = tar.extractfile(entry)
-    assert file is not None, "it is a regular file"
+    content = tar.extractfile(entry)
+    assert content is not None, "it is a regular file"
     made = place / path
     made.parent.mkdir(parents=True, exist_ok=True)
-    made.write_bytes(file.read())
+    with made.open("wb") as written:
+        shutil.copyfileobj(content, written, MAX_HEADER)
 
 
 def _checked_path(name: str) -> PurePosixPath:

@@ -29,9 +29,9 @@ from stormcast.chaos.backends.kubernetes.direct import DirectWay
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
 from stormcast.chaos.backends.kubernetes.pods import (
-    JOURNALS_BYTES,
     JOURNALS_VARIABLE,
     MemberPod,
+    journals_bound,
 )
 from stormcast.chaos.backends.kubernetes.release import (
     choose_pods,
@@ -82,7 +82,7 @@ class KubernetesBackend:
         ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
         self._way = DirectWay(ca_file) if ca_file else None
         """To keepers and agents; None: through the API server."""
-        self._journals = JOURNALS_BYTES
+        self._journals = journals_bound()
         if most := os.environ.get(JOURNALS_VARIABLE):
             self._journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
         self._found: Api | None = None

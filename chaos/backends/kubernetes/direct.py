@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import (
@@ -45,6 +45,7 @@ class DirectWay:
         headers: Mapping[str, str],
         timeout: float,
         most: int,
+        into: IO[bytes] | None = None,
     ) -> Reply:
         """Send one request, and return its answer. BackendError if the pod speaks plain HTTP, or
         its certificate is refused; UnreachableError when nothing answers."""
@@ -60,7 +61,7 @@ class DirectWay:
                 retries=False,
                 preload_content=False,
             )
-            data = read_bounded(answer, most, timeout)
+            data = read_bounded(answer, most, timeout, into)
         except HTTPError as error:
             for cause in (error, *error.args):
                 if isinstance(cause, BaseException) and (why := why_refused(cause)):

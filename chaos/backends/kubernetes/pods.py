@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
@@ -19,6 +20,7 @@ from stormcast.chaos.backends.kubernetes.api import (
     UnreachableError,
 )
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.kubernetes.memory import memory_limit
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
@@ -34,6 +36,9 @@ JOURNAL_SECONDS: Final = 120.0
 JOURNALS_BYTES: Final = 1 << 30
 """Bytes of all journals and logs of a member, unless a variable says more: what one incarnation's
 journal may hold."""
+JOURNALS_SHARE: Final = 8
+"""The part of a container's memory that the journals of one member may take, unless a variable says
+more: whoever judges a run holds the traces of all members."""
 BACK_SECONDS: Final = 15.0
 """Seconds for which journals are asked for where no keeper answers: the kubelet starts a keeper
 again that has ended, and the journals outlive it."""
@@ -42,6 +47,13 @@ JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
 _BY_SIGNAL: Final = 128
 """A container that ended by a signal has this exit code and the signal's number on top."""
+
+
+def journals_bound() -> int:
+    """Return the bytes of journals and logs that are fetched of a member: a pod that was taken over
+    must not have the container ended that fetches them."""
+    limit = memory_limit()
+    return JOURNALS_BYTES if limit is None else min(JOURNALS_BYTES, limit // JOURNALS_SHARE)
 
 
 class LostError(BackendError):
@@ -99,10 +111,11 @@ class MemberPod:
         body: object,
         timeout: float = 10.0,
         most: int = MAX_REPLY,
+        into: IO[bytes] | None = None,
     ) -> Reply:
         port = self.pod.port(KEEPER)
         try:
-            return self._api.ask(port, method, target, body, self._token, timeout, most)
+            return self._api.ask(port, method, target, body, self._token, timeout, most, into)
         except UnreachableError as error:
             raise SilentError(f"the keeper of {self.name} does not answer: {error}") from None
 
@@ -205,20 +218,15 @@ class MemberPod:
 
     def collect(self, folder: Path) -> dict[str, bytes]:
         """Fetch the member's journals and logs into the folder of the run; returns the traces."""
-        try:
-            reply = self._journals_reply()
-        except TooLongError:
-            raise BackendError(
-                f"the journals of {self.name} have more than {self._journals} bytes: make the run "
-                f"shorter, or set {JOURNALS_VARIABLE} to more, such as 4GiB"
-            ) from None
-        if not reply.is_ok:
-            raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
         place = folder / self.name / "journal"
-        try:
-            unpack_untrusted(reply.body, place)
-        except BadArchive as error:
-            raise BackendError(f"the journals of {self.name} are refused: {error}") from None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Named at no time: whatever ends this process, it leaves nothing behind.
+        with TemporaryFile(dir=place.parent) as tar:
+            self._fetch_journals(tar)
+            try:
+                unpack_untrusted(tar, place)
+            except BadArchive as error:
+                raise BackendError(f"the journals of {self.name} are refused: {error}") from None
         traces: dict[str, bytes] = {}
         for life, number in enumerate(self.incarnations, 1):
             came = place / f"{number:06}"
@@ -228,11 +236,25 @@ class MemberPod:
                 traces.update(read_traces(journal))
         return traces
 
-    def _journals_reply(self) -> Reply:
+    def _fetch_journals(self, tar: IO[bytes]) -> None:
+        """Write the tar of the journals and logs into a file as it comes."""
+        try:
+            reply = self._journals_reply(tar)
+        except TooLongError:
+            raise BackendError(
+                f"the journals of {self.name} have more than {self._journals} bytes: make the run "
+                f"shorter, or set {JOURNALS_VARIABLE} to more, such as 4GiB"
+            ) from None
+        if not reply.is_ok:
+            raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
+
+    def _journals_reply(self, tar: IO[bytes]) -> Reply:
         until = time.monotonic() + BACK_SECONDS
         while True:
+            tar.seek(0)
+            tar.truncate()
             try:
-                return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals)
+                return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals, tar)
             except SilentError:
                 if time.monotonic() > until:
                     raise

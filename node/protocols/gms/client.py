@@ -14,6 +14,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Discover, Found
 from stormcast.node.protocols.gms.messages import (
+    TAKEN,
     JoinRefusal,
     pack_address,
     unpack_join_answer_untrusted,
@@ -190,7 +191,8 @@ class Client:
             state.port.drop("join-unasked")
             return
         self._end(Stage.REFUSED)
-        text = f"cannot join: {refusal.reason}; start again with a new address"
+        remedy = "with a new address" if refusal.reason == TAKEN else "when there is room"
+        text = f"cannot join: {refusal.reason}; start again {remedy}"
         state.port.tracer.record(trace.ALARM, now, protocol=wire.GMS, peer=head.source, text=text)
 
     def on_installed(self) -> None:

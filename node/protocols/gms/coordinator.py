@@ -10,12 +10,17 @@ from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import MAX_MEMBERS
 from stormcast.node.core.policy import is_first, next_members
+from stormcast.node.core.strangers import BEGUN_SECONDS, Pace
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Tentative
 from stormcast.node.protocols.gms.messages import (
+    TAKEN,
     pack_address,
     pack_join_refusal,
+    room_for_members,
+    size_in_view,
     unpack_address_untrusted,
 )
 
@@ -27,6 +32,10 @@ _DEPARTED: Final = 50
 """Members that are remembered after they left, so that a late JOIN_REQ does not bring them back."""
 _JOINERS: Final = 64
 """Joiners that one view adds; the others wait for the next view."""
+JOINERS_PER_SECOND: Final = 256
+"""Joiners that views add in a second; the others wait. One host may prove any number of addresses,
+and every member is told of each. As many members as start at once are not held up."""
+JOIN_PACE: Final = "join-pace"
 _QUEUE: Final = 4096
 """Requests that wait, at most. Those that are refused come again: requests are repeated."""
 
@@ -53,6 +62,12 @@ class Coordinator:
         self._leavers: set[Address] = set()
         """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
+        self._pace = Pace(JOINERS_PER_SECOND)
+        self._room = room_for_members(state.largest_body)
+        """Bytes that the members of a view may take."""
+        self._sized: View | None = None
+        self._size = 0
+        """The bytes that the members of `_sized` take."""
 
     @property
     def is_idle(self) -> bool:
@@ -85,10 +100,26 @@ class Coordinator:
         elif joiner in self._departed:
             state.port.drop("join-after-leave")
         elif self._is_taken(joiner):
-            body = pack_join_refusal(joiner, "its short id is taken")
-            state.send(head.source, wire.JOIN_RSP, body, lo=head.lo, again=head.transmission)
+            self._refuse(joiner, TAKEN, head)
+        elif reason := self._is_full(view, (joiner,)):
+            self._refuse(joiner, reason, head)
         else:
             self._add(Request.JOIN, (joiner,))
+
+    def _refuse(self, joiner: Address, reason: str, head: Head) -> None:
+        body = pack_join_refusal(joiner, reason)
+        self._state.send(head.source, wire.JOIN_RSP, body, lo=head.lo, again=head.transmission)
+
+    def _is_full(self, view: View, joiners: Collection[Address]) -> str:
+        """Return why these joiners do not all fit the view; empty if they do. A view that nobody
+        takes, or that no frame can carry, would end the group's views for good."""
+        if len(view.members) + len(joiners) > MAX_MEMBERS:
+            return f"a view has at most {MAX_MEMBERS} members"
+        if view is not self._sized:
+            self._sized, self._size = view, sum(map(size_in_view, view.members))
+        if self._size + sum(map(size_in_view, joiners)) > self._room:
+            return f"no frame carries a view of more than {len(view.members)} members"
+        return ""
 
     def _is_taken(self, joiner: Address) -> bool:
         waiting = (who for request, who in self._queue if request is Request.JOIN)
@@ -194,12 +225,21 @@ class Coordinator:
             return
         queue, self._queue = self._queue, {}
         batch: dict[Request, list[Address]] = {request: [] for request in Request}
+        joiners = batch[Request.JOIN]
         for request, member in queue:
-            if request is Request.JOIN and len(batch[request]) >= _JOINERS:
-                self._queue[request, member] = None
-            else:
+            if request is not Request.JOIN:
                 batch[request].append(member)
-        self._change(view, batch[Request.JOIN], batch[Request.LEAVE], batch[Request.SUSPECT], now)
+            elif len(joiners) < _JOINERS and self._is_full(view, [*joiners, member]):
+                # It asks again, and is told why if that is still so.
+                self._state.port.drop("join-full")
+            elif len(joiners) < _JOINERS and self._pace.admits(now):
+                joiners.append(member)
+            else:
+                self._queue[request, member] = None
+        if any(batch.values()):
+            self._change(view, joiners, batch[Request.LEAVE], batch[Request.SUSPECT], now)
+        elif self._queue:
+            self._state.wake_at(JOIN_PACE, self._pace.since + BEGUN_SECONDS)
 
     def _change(
         self,

@@ -19,7 +19,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.gms.casting import Casting
 from stormcast.node.protocols.gms.client import Client
 from stormcast.node.protocols.gms.config import GmsConfig
-from stormcast.node.protocols.gms.coordinator import Coordinator
+from stormcast.node.protocols.gms.coordinator import JOIN_PACE, Coordinator
 from stormcast.node.protocols.gms.leaving import Leaving
 from stormcast.node.protocols.gms.merging import Merging
 from stormcast.node.protocols.gms.participant import Participant
@@ -168,6 +168,9 @@ class Gms(Layer):
             self._casting.on_timer()
         elif what == "leave":
             self._leaving.on_timer()
+        elif what == JOIN_PACE:
+            # `_follow` has the joiners that waited for it in the next view.
+            pass
         else:
             self._merging.on_timer(what, now)
         self._follow(now)

@@ -12,6 +12,13 @@ from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
 MAX_NUMBER: Final = 1 << 62
 """View numbers from here on are refused: above a hostile number, others must be left to use."""
 
+TAKEN: Final = "its short id is taken"
+"""Why a joiner is refused for as long as it has this address; other reasons may pass."""
+_ENTRY: Final = 24
+"""Bytes for a member in a digest and among the partners of a merge."""
+_AROUND_MEMBERS: Final = 1 << 11
+"""Bytes of all else in a body with a view: two addresses with the longest names, and numbers."""
+
 
 class MergeId(NamedTuple):
     """One merge: its leader, and the leader's count of merges."""
@@ -60,6 +67,16 @@ class MergeAnswer(NamedTuple):
     digest: Digest
     """The seqnos of its own multicasts, and only these: its knowledge of those of others may be
     ahead of what they can supply, or behind (JGRP-948). Empty in a rejection."""
+
+
+def size_in_view(member: Address) -> int:
+    """Return the bytes that a member takes in the largest body that brings a view."""
+    return len(pack_address(member)) + _ENTRY
+
+
+def room_for_members(largest_body: int) -> int:
+    """Return the bytes that the members of a view may take in a body of that size."""
+    return largest_body - _AROUND_MEMBERS
 
 
 def pack_address(address: Address) -> bytes:

@@ -44,6 +44,7 @@ class Membership:
         self.dice = context.dice
         self.digest_source = digest_source
         self._timers = context.timers
+        self.largest_body = context.largest_body
         self.repeats = Repeats(
             context.port,
             context.timing,
