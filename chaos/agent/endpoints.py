@@ -9,7 +9,7 @@ from stormcast.chaos.agent.agent import Agent, LapsedError
 from stormcast.chaos.drivers.base import Bites, DriverError
 from stormcast.chaos.faults import BASE
 from stormcast.chaos.language.network_state import FAULT_ID, parse_state
-from stormcast.node.control.server import Answer, RefusedError, Table, as_json, parse_body
+from stormcast.node.control.answers import Answer, RefusedError, Table, as_json, parse_body
 from stormcast.node.core.errors import shortened
 from stormcast.node.core.names import NAME
 

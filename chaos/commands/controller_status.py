@@ -14,7 +14,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from stormcast.chaos.session.outcome import RunOutcome
-from stormcast.node.control.server import Answer, Control, Table, as_json
+from stormcast.node.control.answers import Answer, Table, as_json
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -22,7 +22,8 @@ from stormcast.chaos.language.timeline import LASTING, Step, actions
 from stormcast.chaos.language.workload import load_notation
 from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
 from stormcast.chaos.session.record import Pair, RunRecord
-from stormcast.chaos.session.session import POLL_SECONDS, Session
+from stormcast.chaos.session.roster import POLL_SECONDS
+from stormcast.chaos.session.session import Session
 from stormcast.node.core.errors import ConfigError, require, suggestion
 from stormcast.node.reading.yaml_nodes import compose
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import h11
 
-from stormcast.node.control.server import (
+from stormcast.node.control.answers import (
     Answer,
     Pass,
     RefusedError,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from stormcast.node.control.server import Answer, RefusedError, as_json, parse_mapping
+from stormcast.node.control.answers import Answer, RefusedError, as_json, parse_mapping
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.packing import MAX_TEXT
 

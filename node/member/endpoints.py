@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from stormcast.node.control.server import (
+from stormcast.node.control.answers import (
     Answer,
     Handler,
     RefusedError,

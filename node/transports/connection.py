@@ -57,6 +57,18 @@ class State(Enum):
     CLOSED = "closed"
 
 
+class Budget(Protocol):
+    """The bytes that strangers may cost, as a connection sees it."""
+
+    def make_room_for(self, connection: Connection, size: int) -> None:
+        """Note that a stranger has begun a frame that takes a buffer of so many bytes: others that
+        began theirs earlier may end for it."""
+
+    def note_waiting(self, connection: Connection) -> None:
+        """Note what waits in a rationed connection: others in which something waits for longer may
+        end for it."""
+
+
 class Table(Protocol):
     """The table that keeps the connections, as a connection sees it."""
 
@@ -67,6 +79,9 @@ class Table(Protocol):
     counters: Counter[str]
     hellos: tuple[int, ...]
     """The roles of the hellos of a connection."""
+
+    @property
+    def strangers(self) -> Budget: ...
 
     def greeting(self, connection: Connection) -> bytes:
         """Return the next hello of this end, packed."""
@@ -85,14 +100,6 @@ class Table(Protocol):
 
     def on_parted(self, connection: Connection) -> None:
         """Note that the other end sends nothing more, on purpose."""
-
-    def make_room_for(self, connection: Connection, size: int) -> None:
-        """Note that a stranger has begun a frame that takes a buffer of so many bytes: others that
-        began theirs earlier may end for it."""
-
-    def note_waiting(self, connection: Connection) -> None:
-        """Note what waits in a rationed connection: others in which something waits for longer may
-        end for it."""
 
     def on_closed(self, connection: Connection, cause: str) -> None:
         """Note that a connection is closed, and why."""
@@ -228,7 +235,7 @@ class Connection:
     def _on_writable(self) -> None:
         self._flush()
         if self.is_rationed:
-            self._table.note_waiting(self)
+            self._table.strangers.note_waiting(self)
         if self.state is not State.CLOSED:
             self._table.on_room()
 
@@ -285,7 +292,7 @@ class Connection:
             return False
         self.flush()
         if self.is_rationed:
-            table.note_waiting(self)
+            table.strangers.note_waiting(self)
         return self._take_frames()
 
     def _take_frames(self) -> bool:
@@ -339,7 +346,7 @@ class Connection:
                 loop = self._table.owner.loop
                 self._timer = loop.call_later(UNFINISHED_SECONDS, self.drop, "unfinished")
             if size > self._in.size:
-                self._table.make_room_for(self, size)
+                self._table.strangers.make_room_for(self, size)
         self._in.need(size)
         return self.state is not State.CLOSED
 
@@ -350,7 +357,7 @@ class Connection:
         if self._in.size > STRANGERS_BYTES:
             # What is left is less than the length of a frame.
             self._in.shrink(STRANGERS_BYTES)
-            self._table.make_room_for(self, 0)
+            self._table.strangers.make_room_for(self, 0)
 
     @property
     def buffered(self) -> int:

@@ -75,7 +75,7 @@ class ConnectionTable:
             partial(self._make, is_initiated=True),
             shares.members,
         )
-        self.strangers = Strangers(shares)
+        self.strangers = Strangers(shares, owner)
         self.leaving: dict[Connection, None] = {}
         """Retired, and not yet closed; by age."""
         self.is_closing = False
@@ -233,37 +233,13 @@ class ConnectionTable:
         connection.drop("given-up")
         standing.flush()
         if standing.is_rationed:
-            self.note_waiting(standing)
+            self.strangers.note_waiting(standing)
 
     def is_somebody_else_at(self, at: SocketAddress, peer: int) -> bool:
         """Whether another one than `peer`, to whom a connection stands, is at its place: a member
         that was started anew on the port of its dead incarnation."""
         other = self.dialler.answered.get(at, peer)
         return other != peer and other in self.open
-
-    def make_room_for(self, connection: Connection, size: int) -> None:
-        self.strangers.make_room_for(connection, size)
-
-    def note_waiting(self, connection: Connection) -> None:
-        self.is_for_strangers(connection)
-        self.strangers.note_waiting(connection)
-
-    def is_for_strangers(self, connection: Connection) -> bool:
-        """Whether a rationed connection still is one. A view that is on its way has new members in
-        it before this table knows of the view, and the frames that tell them must pass."""
-        peer = connection.peer
-        if peer is not None and connection.state is State.OPEN and self.owner.is_peer(peer.short):
-            self._end_ration(connection)
-        return connection.is_rationed
-
-    def expect(self, connection: Connection, peer: int) -> None:
-        """Note that a frame for a peer waits in a connection which is being made."""
-        if connection.is_rationed and self.owner.is_peer(peer):
-            self._end_ration(connection)
-
-    def _end_ration(self, connection: Connection) -> None:
-        connection.is_rationed = False
-        self.strangers.note_waiting(connection)
 
     def _set_stranger(self, connection: Connection, members: Collection[int]) -> None:
         assert connection.peer is not None

@@ -12,6 +12,7 @@ from typing import Final
 from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.descriptors import Shares
 from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.owner import TransportOwner
 
 UNFINISHED_BYTES: Final = 2 << 20
 """Bytes of buffers for frames that strangers have begun, and of what waits to be sent to them, in
@@ -24,13 +25,14 @@ one that is only slow keeps its connection, and takes no other's."""
 class Strangers:
     """Decides which connections of strangers stay."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Shares, owner: TransportOwner) -> None:
         self.unknown: dict[Connection, str] = {}
         """Accepted, and the other end has not said who it is; by age, each with its address."""
         self._held: dict[Connection, tuple[int, int]] = {}
         """Bytes that a connection holds: the buffer for a frame that it has begun, and what waits
         to be sent. The one that has held something for longest comes first."""
         self._held_bytes = 0
+        self._owner = owner
         self._most_unknown = Bounds(shares.unknown, max(1, shares.unknown // 2))
         self._most_known = Bounds(shares.strangers, max(1, shares.strangers // 2))
 
@@ -71,8 +73,24 @@ class Strangers:
         ask again and again and read nothing. One of these ends with its connection; were frames
         dropped instead, it would keep what others need.
         """
+        self.is_peer_now(connection)
         buffered, _waiting = self._held.get(connection, (0, 0))
         self._hold(connection, buffered, connection.out.cost if connection.is_rationed else 0)
+
+    def is_peer_now(self, connection: Connection) -> bool:
+        """Whether a connection is rationed no more. A view that is on its way has new members in it
+        before the table of connections knows of the view, and the frames that tell them must pass.
+        """
+        peer = connection.peer
+        if connection.is_rationed and peer is not None and connection.state is State.OPEN:
+            self.expect(connection, peer.short)
+        return not connection.is_rationed
+
+    def expect(self, connection: Connection, peer: int) -> None:
+        """Note that a frame for a peer waits in a connection, which may still be being made."""
+        if connection.is_rationed and self._owner.is_peer(peer):
+            connection.is_rationed = False
+            self.note_waiting(connection)
 
     def _hold(self, connection: Connection, buffered: int, waiting: int) -> None:
         if connection.state is State.CLOSED or not buffered + waiting:

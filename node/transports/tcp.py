@@ -123,7 +123,7 @@ class TcpTransport(Transport):
         for connection in touched:
             connection.flush()
             if connection.is_rationed:
-                self._table.note_waiting(connection)
+                self._table.strangers.note_waiting(connection)
             # If everything has left at once, no later event reports that there is room.
             if self.room.is_full:
                 self._table.on_room()
@@ -162,7 +162,7 @@ class TcpTransport(Transport):
         connection.flush()
         if connection.state is State.CLOSED:
             return False
-        return connection.out.cost < MOST_FOR_ONE or not self._table.is_for_strangers(connection)
+        return connection.out.cost < MOST_FOR_ONE or self._table.strangers.is_peer_now(connection)
 
     def _to(self, peer: int) -> Connection | None:
         """Return the connection to a member; dial if there is none."""
@@ -177,7 +177,7 @@ class TcpTransport(Transport):
         elif not table.is_somebody_else_at(at, peer):
             dialled = table.dialler.dial(at)
             if dialled is not None:
-                table.expect(dialled, peer)
+                table.strangers.expect(dialled, peer)
         if dialled is None and len(table.missed) < MAX_LEARNED:
             table.missed.add(peer)
         return dialled

@@ -7,8 +7,9 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from stormcast.node.control.answers import Table
 from stormcast.node.control.connections import Limits
-from stormcast.node.control.server import Control, Table
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import NO_TLS, ControlSettings, TlsSettings
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.language.features import FEATURES
-from stormcast.node.control.server import Answer, as_json, parse_body
+from stormcast.node.control.answers import Answer, as_json, parse_body
 from tests.helpers.certificates import Files
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.tokens import token_file

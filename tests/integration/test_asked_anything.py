@@ -22,7 +22,8 @@ from stormcast.chaos.agent.agent import Agent
 from stormcast.chaos.agent.endpoints import endpoints as agent_endpoints
 from stormcast.chaos.drivers.base import Bites
 from stormcast.chaos.language.network_state import NetworkState
-from stormcast.node.control.server import Control, Table
+from stormcast.node.control.answers import Table
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints as keeper_endpoints
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stormcast.node.control.server import Table, as_json
+from stormcast.node.control.answers import Table, as_json
 from stormcast.node.control.settings import NO_TLS
 from tests.helpers.certificates import NAME, Files, Issuer
 from tests.helpers.chart import CHART

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from stormcast.node.control.server import Control, Table, as_json
+from stormcast.node.control.answers import Table, as_json
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 from tests.helpers.station import on_a_loop
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from stormcast.node.control import tls
+from stormcast.node.control.answers import Answer, Table, as_json, parse_body
 from stormcast.node.control.connections import Limits
-from stormcast.node.control.server import Answer, Control, Table, as_json, parse_body
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.control.trust import trusting, why_refused
 from tests.helpers.certificates import Files, Issuer

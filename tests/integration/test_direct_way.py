@@ -25,7 +25,7 @@ from stormcast.chaos.backends.kubernetes.api import (
 )
 from stormcast.chaos.backends.kubernetes.direct import CONNECTIONS, DirectWay
 from stormcast.chaos.backends.netns.process import until
-from stormcast.node.control.server import Answer, Table, as_json, parse_body
+from stormcast.node.control.answers import Answer, Table, as_json, parse_body
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import Files, Issuer
 from tests.helpers.endpoint import Endpoint

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from stormcast.chaos.agent.agent import Agent
 from stormcast.chaos.agent.endpoints import endpoints as agent_endpoints
+from stormcast.node.control.answers import Answer, Table, as_json
 from stormcast.node.control.connections import Limits
-from stormcast.node.control.server import Answer, Control, Table, as_json
+from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 from tests.helpers.station import on_a_loop, until
 

@@ -10,19 +10,17 @@ from typing import Any
 import h11
 import pytest
 
-from stormcast.node.control.connections import Limits
-from stormcast.node.control.server import (
-    EVENTS_AT_ONCE,
-    MAX_BODY,
-    MAX_HEADER,
+from stormcast.node.control.answers import (
     Answer,
-    Control,
     RefusedError,
     Table,
     as_json,
     parse_body,
     parse_mapping,
 )
+from stormcast.node.control.connections import Limits
+from stormcast.node.control.http_connection import EVENTS_AT_ONCE, MAX_HEADER
+from stormcast.node.control.server import MAX_BODY, Control
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.http import HOST, Reply, Wire, exchange, replies, request, writer_to

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stormcast.node.control.server import RefusedError
+from stormcast.node.control.answers import RefusedError
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stormcast.node.control.server import RefusedError
+from stormcast.node.control.answers import RefusedError
 from stormcast.node.member.endpoints import endpoints
 from stormcast.node.member.member import Member, tune_collector
 from stormcast.node.member.settings import load_member

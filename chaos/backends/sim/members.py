@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from stormcast.node.control.server import Answer, RefusedError
+from stormcast.node.control.answers import Answer, RefusedError
 from stormcast.node.core.errors import ClosedError, ConfigError, require
 from stormcast.node.core.model import Address
 from stormcast.node.member.endpoints import endpoints
