@@ -19,6 +19,7 @@ from stormcast.node.core.errors import UNKEYED, ClosedError, require
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares, own_shares
 from stormcast.node.keys.key_file import KeyFile
+from stormcast.node.refusals import RefusalLines
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
@@ -92,7 +93,8 @@ class Runtime:
         """Whether sockets and journal are open: a little longer than the stack runs."""
         self._figures: dict[str, int | float] = {"runtime.turns": 0}
         """The last figures: those that stay when the member has ended."""
-        self._key_file = KeyFile(key_file, self.say, self.stats) if key_file else None
+        self._key_file = KeyFile(key_file, self.say) if key_file else None
+        self._refusals = RefusalLines(self.say, self.stats)
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -136,6 +138,7 @@ class Runtime:
         port = settings.transport_config.bind_port or transport.port
         self._hosts = HostBook(discovery, interface.family, port, self.say)
         await self._hosts.open()
+        self._refusals.start(self.loop)
         watching = settings.of("FD_SOCK2")
         if watching is not None:
             self._monitors = Monitors(
@@ -205,6 +208,7 @@ class Runtime:
 
     async def _close_parts(self) -> None:
         self.transport.close()
+        self._refusals.close()
         if self._key_file is not None:
             self._key_file.close()
         try:

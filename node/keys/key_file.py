@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,21 +14,8 @@ if TYPE_CHECKING:
 
     from stormcast.node.keys.seals import Seals
 
-TELL_SECONDS: Final = 60.0
-"""Least seconds between two lines about the same."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the file."""
-
-REFUSED: Final = {
-    "not-sealed": "somebody sends without the key of this cluster, and is not heard; if that is a "
-    "member, start it with --key-file",
-    "key-unknown": "somebody seals with a key that this member has not, and is not heard; if that "
-    "is a member, see whose key file is old, by stormcast key show FILE",
-    "forged": "frames came with a seal that does not fit, and were refused: somebody forges them, "
-    "or the network damages them",
-}
-"""The lines printed about frames and connections that were refused, by reason."""
-_COUNTERS: Final = ("stack.refused.", "transport.refused_")
 
 State = tuple[int, int, int, int]
 """Device, inode, size and time of change: a mounted Secret is replaced, other files are written."""
@@ -37,14 +24,9 @@ State = tuple[int, int, int, int]
 class KeyFile:
     """Gives one member its seals, and new keys to them."""
 
-    def __init__(
-        self, path: str, say: Callable[[str], None], figures: Callable[[], Mapping[str, float]]
-    ) -> None:
+    def __init__(self, path: str, say: Callable[[str], None]) -> None:
         self._path = path
         self._say = say
-        self._figures = figures
-        self._told: dict[str, tuple[float, float]] = {}
-        """By figure: how much was told, and when to tell more."""
         self._keys: tuple[ClusterKey, ...] = ()
         self._state: State | None = None
         self._seals: Seals | None = None
@@ -82,19 +64,7 @@ class KeyFile:
         if state != self._state:
             self._state = state
             self._change()
-        self._tell_refused(loop.time())
         self._wait(loop)
-
-    def _tell_refused(self, now: float) -> None:
-        """Print the line of each reason for which more was refused, each at most once in
-        TELL_SECONDS."""
-        figures = self._figures()
-        for reason, line in REFUSED.items():
-            number = sum(figures.get(f"{of}{reason}", 0) for of in _COUNTERS)
-            told, again = self._told.get(reason, (0.0, 0.0))
-            if number > told and now >= again:
-                self._told[reason] = number, now + TELL_SECONDS
-                self._say(f"{line} ({number:g} refused so far)")
 
     def _look(self) -> State | None:
         try:

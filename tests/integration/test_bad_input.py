@@ -129,8 +129,11 @@ def test_members_of_another_cluster_are_not_heard_and_said_to_be_there(lab: Lab)
     for name in ("n0", "n1"):
         lab.backend.start(name)
         lab.wait_for_view(name)
-    log = lab.folder / "n1" / "n1-1.log"
-    lab.wait_until(lambda: "cluster" in log.read_text(), "it says so in its log")
+    for name in ("n0", "n1"):
+        log = lab.folder / name / f"{name}-1.log"
+        lab.wait_until(
+            lambda log=log: "members of another cluster" in log.read_text(), "it says so in its log"
+        )
     assert lab.view("n0") != lab.view("n1")
 
 

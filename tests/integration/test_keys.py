@@ -82,9 +82,25 @@ async def test_others_are_not_heard_and_both_sides_say_so(kind: str, keys: list[
             for reason in ("without the key", "a key that this member has not"):
                 assert sum(reason in line for line in said["a"]) == 1
             assert any("a key that this member has not" in line for line in said["b"])
+            await until(lambda: any("has no key" in line for line in said["c"]), "and c is told")
         finally:
             await b.close()
             await c.close()
+
+
+@STACKS
+@on_a_loop
+async def test_members_of_two_clusters_are_both_told_of_it(kind: str) -> None:
+    settings = KINDS[kind]()
+    said: dict[str, list[str]] = {"a": [], "b": []}
+    async with group(settings, "a", on_notice=said["a"].append) as (a,):
+        other = ChannelConfig(
+            settings=settings, cluster="another", name="b", on_notice=said["b"].append
+        )
+        async with Channel(other) as b:
+            for lines in said.values():
+                await until(lambda lines=lines: any("of another cluster" in one for one in lines))
+            assert [size(one) for one in (a, b)] == [1, 1]
 
 
 @STACKS

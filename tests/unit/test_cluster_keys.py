@@ -155,7 +155,7 @@ def test_members_follow_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Of a file that cannot be read they say so once, and go on with what they have."""
     monkeypatch.setattr("stormcast.node.keys.key_file.LOOK_SECONDS", 0.01)
     said: list[str] = []
-    watched = KeyFile(str(file), said.append, dict)
+    watched = KeyFile(str(file), said.append)
     watched.read()
 
     async def story() -> list[list[str]]:
@@ -176,19 +176,3 @@ def test_members_follow_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(said) == 2
     assert said[0] == f"seals with key {after[0]}, and opens what key {after[1]} sealed"
     assert "the keys stay as they were" in said[1]
-
-
-def test_who_is_not_heard_is_told_once_a_minute(file: Path) -> None:
-    said: list[str] = []
-    figures = {"stack.refused.not-sealed": 0}
-    watched = KeyFile(str(file), said.append, lambda: figures)
-    watched._tell_refused(1.0)
-    figures["stack.refused.not-sealed"] = 3
-    watched._tell_refused(2.0)
-    figures["stack.refused.not-sealed"] = 4
-    watched._tell_refused(61.0)
-    assert len(said) == 1
-    assert said[0].endswith("(3 refused so far)")
-    watched._tell_refused(62.0)
-    watched._tell_refused(200.0)
-    assert len(said) == 2
