@@ -1,6 +1,7 @@
 """One round: a group under load, a range of hostile frames, and what became of both.
 
-In a round of `plain` frames none has power over a group without keys, so everything is asked for:
+In a round against a group with keys (`keyed`) everything is asked for, whatever is sent. In a round
+of `plain` frames none has power over a group without keys, so everything is asked for:
 nobody ends, memory and descriptors stay, each refusal that follows from the bytes is counted, the
 view stays, and all guarantees hold. In a round of `forged` frames members are believed to have sent
 some of them. Without keys the view and the messages are then the attacker's: the round says how
@@ -22,15 +23,16 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
 from stormcast.chaos.soak.drift import Slope, after_warm_up, slope_of
 from tests.fuzz.datagrams import FILTERED
-from tests.fuzz.facts import Facts, translated
+from tests.fuzz.facts import Facts, counterparts, translated
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES, Attacker, Siege, Target, descriptors
 from tests.fuzz.reading import FORESEEN
-from tests.fuzz.streams import HELLO, UNASKED
+from tests.fuzz.streams import COUNTERS, UNASKED
 from tests.fuzz.tallies import Tally
 
 PLAIN: Final = "plain"
 FORGED: Final = "forged"
+KEYED: Final = "keyed"
 MIB: Final = 1 << 20
 LEAK: Final = 8.0
 """Bytes per frame that a process got. The least that could be kept of one, an entry of a table, is
@@ -70,10 +72,13 @@ class Round:
     first: int
     """The first frame; a multiple of CHUNK, as is `count`."""
     count: int
-    is_keyed: bool = False
-    """Whether members refuse what is not signed: then nothing is forgiven."""
     settings: tuple[str, ...] = ()
     """Settings of protocols for all members, each as PROTOCOL.key=value."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether members have a key: then nothing is forgiven."""
+        return self.part == KEYED
 
     @property
     def key(self) -> str:
@@ -122,7 +127,7 @@ def play(target: Target, round_: Round, folder: Path, tell: Tell, facts: Path | 
     """Play a round; BackendError or OSError if this machine cannot. `facts` are those of an earlier
     round, whose recorded frames are sent again."""
     begun = time.monotonic()
-    with Siege(target, folder, round_.seed, round_.settings) as siege:
+    with Siege(target, folder, round_.seed, round_.settings, is_keyed=round_.is_keyed) as siege:
         result = attack(siege, round_, tell, facts)
         judge(siege, result)
     result.seconds = round(time.monotonic() - begun, 1)
@@ -143,14 +148,17 @@ def _order(siege: Siege, round_: Round, earlier: Path | None) -> dict[str, Any]:
     by = BY_NAME[round_.target].by
     order: dict[str, Any] = {"by": by, "seed": round_.seed}
     if by == "requests":
-        return {**order, "door": asdict(siege.door())}
+        return {**order, "door": asdict(siege.door(round_.target))}
     known = Facts.load(earlier) if earlier is not None else None
-    facts = siege.facts(LISTEN_SECONDS if known is None else 0.0)
+    facts = siege.facts(LISTEN_SECONDS if known is None or round_.is_keyed else 0.0)
+    if round_.is_keyed and not facts.keys:
+        raise BackendError("members of this group seal nothing: it has no key")
     if known is not None:
-        facts = replace(facts, corpus=translated(known.corpus, known, facts))
+        again = counterparts if round_.is_keyed else translated
+        facts = replace(facts, corpus=again(known.corpus, known, facts))
     path = siege.folder / "facts.json"
-    replace(facts, is_keyed=round_.is_keyed).save(path)
-    is_defused = round_.part == PLAIN and not round_.is_keyed
+    facts.save(path)
+    is_defused = round_.part == PLAIN
     known_by = {"facts": str(path), "address": siege.address, "is_defused": is_defused}
     return {**order, **known_by}
 
@@ -275,7 +283,7 @@ class Assault:
             if not wrong or not left:
                 result.findings += wrong
                 break
-        if result.views and result.round.part == PLAIN:
+        if result.views and result.round.part != FORGED:
             self._wait_for_ends()
         for name, samples in self._samples.items():
             self._weigh(name, samples)
@@ -298,13 +306,13 @@ class Assault:
             refused = {
                 key.removeprefix("stack.refused."): number - before.get(key, 0)
                 for key, number in counted.items()
-                if key.startswith(("stack.refused.", HELLO, UNASKED))
+                if key.startswith(("stack.refused.", *COUNTERS))
             }
             total.update(refused)
             certain = self._tally.certain.get(name, Counter())
             possible = self._tally.possible.get(name, Counter())
             sent = certain.keys() | possible.keys()
-            known = (*FORESEEN, *sorted(why for why in sent if why.startswith((HELLO, UNASKED))))
+            known = (*FORESEEN, *sorted(why for why in sent if why.startswith(COUNTERS)))
             result.foreseen += sum(certain[why] for why in known if why != UNASKED)
             for why in known:
                 found, least = refused.get(why, 0), certain[why] - result.lost
@@ -390,7 +398,7 @@ def judge(siege: Siege, result: Result) -> None:
 def _judge(siege: Siege, result: Result) -> None:
     before = len(result.findings)
     group = siege.group
-    if result.round.part != PLAIN and not result.round.is_keyed:
+    if result.round.part == FORGED:
         result.verdict = "not asked for"
         return
     if result.views:
