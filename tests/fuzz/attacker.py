@@ -20,7 +20,7 @@ from tests.fuzz.datagrams import DatagramAttack
 from tests.fuzz.facts import Facts, framed, hellos_in, whole_frames
 from tests.fuzz.frames import FrameMaker
 from tests.fuzz.requests import Door, RequestAttack
-from tests.fuzz.streams import GreetingAttack, StreamAttack
+from tests.fuzz.streams import DeafAttack, GreetingAttack, StreamAttack
 from tests.fuzz.tallies import Tally
 
 ETH_P_ALL: Final = 3
@@ -39,6 +39,8 @@ def attack(order: dict[str, Any]) -> Send:
         return DatagramAttack(maker, order["address"]).send
     if order["by"] == "greetings":
         return GreetingAttack(maker).send
+    if order["by"] == "deaf":
+        return DeafAttack(maker).send
     return StreamAttack(maker, is_monitor=order["by"] == "monitors").send
 
 
