@@ -87,8 +87,8 @@ def test_streams_at_a_group_with_a_key(tmp_path: Path) -> None:
     assert result.sent["KEYS"] > 50
 
 
-# Answers that a stranger does not read wait outside the budget of strangers: a MiB and more for each
-# connection. Without this mark the test says whether they still do.
+# Answers that a stranger does not read wait outside the budget of strangers: a MiB and more on each
+# connection. Take the mark away when they are counted there.
 @pytest.mark.xfail(reason="what waits for strangers has no bound of its own", strict=False)
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["tcp", "tcp-nio2"])
