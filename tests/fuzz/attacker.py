@@ -19,8 +19,9 @@ from typing import Any, Final
 from tests.fuzz.datagrams import DatagramAttack
 from tests.fuzz.facts import Facts, framed, hellos_in, whole_frames
 from tests.fuzz.frames import FrameMaker
+from tests.fuzz.greetings import DeafAttack, GreetingAttack
 from tests.fuzz.requests import Door, RequestAttack
-from tests.fuzz.streams import DeafAttack, GreetingAttack, StreamAttack
+from tests.fuzz.streams import StreamAttack
 from tests.fuzz.tallies import Tally
 
 ETH_P_ALL: Final = 3
