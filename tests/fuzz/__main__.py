@@ -17,7 +17,7 @@ from stormcast.node.core.errors import NodeError
 from tests.fuzz import report
 from tests.fuzz.campaign import Campaign, Plan
 from tests.fuzz.groups import TARGETS
-from tests.fuzz.rounds import FORGED, PLAIN
+from tests.fuzz.rounds import FORGED, KEYED, PLAIN
 
 TELL_SECONDS = 5.0
 
@@ -58,9 +58,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keyed",
         action="store_true",
-        help="members refuse frames that are not signed: nothing is forgiven",
+        help="members have a key, and the attacker has none: nothing is forgiven",
     )
     return parser
+
+
+def _parts(words: argparse.Namespace) -> tuple[str, ...]:
+    """Return the parts that are played: with keys no frame has power, so there is one."""
+    if words.keyed:
+        return (KEYED,)
+    return (words.part,) if words.part else (PLAIN, FORGED)
 
 
 class _Teller:
@@ -78,7 +85,10 @@ class _Teller:
 
 def main(argv: Sequence[str]) -> int:
     """Run a campaign, or go on with one; returns the exit code."""
-    words = _parser().parse_args(argv)
+    parser = _parser()
+    words = parser.parse_args(argv)
+    if words.keyed and words.part:
+        parser.error("--part is of groups without keys; drop it, or --keyed")
     if why := why_not():
         print(f"fuzz-live: {why}", file=sys.stderr)
         return Exit.UNKNOWN
@@ -86,10 +96,9 @@ def main(argv: Sequence[str]) -> int:
         frames=words.frames,
         seed=words.seed,
         targets=tuple(words.target or (target.name for target in TARGETS)),
-        parts=(words.part,) if words.part else (PLAIN, FORGED),
+        parts=_parts(words),
         round_frames=words.round,
         first=words.first,
-        is_keyed=words.keyed,
         settings=tuple(words.set),
     )
     try:

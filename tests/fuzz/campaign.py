@@ -16,7 +16,7 @@ from typing import Any, Final
 from stormcast.node.core.errors import ConfigError, NodeError
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, Target
-from tests.fuzz.rounds import FORGED, PLAIN, Result, Round, Tell, play
+from tests.fuzz.rounds import FORGED, KEYED, PLAIN, Result, Round, Tell, play
 
 FORGED_SHARE: Final = 0.25
 """Of the frames for a target where some have power without keys."""
@@ -43,7 +43,6 @@ class Plan:
     parts: tuple[str, ...] = (PLAIN, FORGED)
     round_frames: int = 1_000_000
     first: int = 0
-    is_keyed: bool = False
     settings: tuple[str, ...] = ()
 
     def rounds(self) -> list[Round]:
@@ -60,7 +59,8 @@ class Plan:
     def _of(self, target: Target) -> Iterator[Round]:
         shares = sum(BY_NAME[name].share for name in self.targets)
         frames = self.frames * target.share / shares
-        parts = self.parts if target.has_powers else (PLAIN,)
+        has_parts = target.has_powers or KEYED in self.parts
+        parts = self.parts if has_parts else (PLAIN,)
         for part in parts:
             share = 1.0
             if len(parts) > 1:
@@ -75,7 +75,6 @@ class Plan:
                     seed=self.seed,
                     first=self.first + at * CHUNK,
                     count=min(step, chunks - at) * CHUNK,
-                    is_keyed=self.is_keyed,
                     settings=self.settings,
                 )
 
@@ -200,9 +199,11 @@ def fingerprint(findings: Sequence[str]) -> str:
 
 def repeat_command(one: Round, facts: Path) -> str:
     """Return the words that play a round again, with the frames that were recorded then."""
+    part = "--keyed" if one.is_keyed else f"--part {one.part}"
     words = [
-        f"python -m tests.fuzz --target {one.target} --part {one.part} --seed {one.seed}",
+        f"python -m tests.fuzz --target {one.target} {part} --seed {one.seed}",
         f"--from {one.first} --frames {one.count}",
+        *(f"--set {setting}" for setting in one.settings),
     ]
     if BY_NAME[one.target].by != "requests":
         words.append(f"--facts {facts}")

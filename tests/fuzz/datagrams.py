@@ -1,13 +1,15 @@
-"""Frames as datagrams: one or several in each, to a member's own socket or to its group's."""
+"""Frames as datagrams: one or several in each, to a member's own socket or to its group's; and what
+members answer to them."""
 
 from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from typing import Final, NamedTuple
 
 from stormcast.node.core import wire
-from tests.fuzz.frames import QUESTION, Frame, FrameMaker
+from tests.fuzz.frames import CHUNK, QUESTION, Frame, FrameMaker
 from tests.fuzz.powers import Power
 from tests.fuzz.reading import foresee
 from tests.fuzz.tallies import Tally
@@ -19,6 +21,10 @@ FILTERED: Final = "filtered"
 """What the kernel drops for a member: multicasts that say to be its own, and those without a
 source."""
 TRIES: Final = 100
+KEYS_BYTES: Final = wire.HEAD_SIZE + 40
+"""Of the frame by which a member says that there is a key."""
+KEYS_LATE: Final = 2.0
+"""Seconds for which a member may have said so before, and while it is read."""
 
 
 class Datagram(NamedTuple):
@@ -58,6 +64,11 @@ class DatagramAttack:
     def __init__(self, maker: FrameMaker, address: str) -> None:
         self._maker = maker
         self._facts = maker.facts
+        self._replays: set[tuple[int, bytes]] = set()
+        """The genuine frames of a group with keys that each member was sent."""
+        self._begun = time.monotonic()
+        self._told: Counter[tuple[str, int]] = Counter()
+        """How often a member has said that there is a key, by where it is."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 0))
         # There is no route by which the kernel would find the device of a multicast.
@@ -77,7 +88,24 @@ class DatagramAttack:
                         time.sleep(ahead)
                 self._send(datagram, chunk, tally)
                 sent += len(datagram.frames)
+            if self._facts.is_keyed:
+                self._take_answers(chunk, tally)
         return tally
+
+    def _take_answers(self, chunk: int, tally: Tally) -> None:
+        """Look at what members have answered: nothing, or once a second that there is a key."""
+        while True:
+            try:
+                data, at = self._socket.recvfrom(1 << 16, socket.MSG_DONTWAIT)
+            except OSError:
+                # No more has come, or an earlier datagram was answered by an error.
+                return
+            self._told[at] += 1
+            seconds = time.monotonic() - self._begun + KEYS_LATE
+            if what := wrong_answer(data, self._told[at], seconds):
+                tally.find(chunk * CHUNK, f"a stranger was told {what} by {at[0]}")
+            else:
+                tally.sent["KEYS"] += 1
 
     def _send(self, datagram: Datagram, chunk: int, tally: Tally) -> None:
         facts, receiver = self._facts, self._maker.receiver(chunk)
@@ -102,15 +130,25 @@ class DatagramAttack:
 
     def _foresee(self, datagram: Datagram, name: str, short: int, tally: Tally) -> None:
         data = datagram.data
-        if self._facts.multicast[0] and len(data) == QUESTION.size and data[:4] == b"SCmp":
-            # It is no frame: it is answered, or thrown away.
+        is_question = len(data) == QUESTION.size and data[:4] == b"SCmp"
+        if self._facts.multicast[0] and is_question and not self._facts.is_keyed:
+            # It is no frame: it is answered, or thrown away. With keys its seal is missing.
             tally.sent["questions"] += 1
             return
         if datagram.is_multicast and is_filtered(data, short):
             tally.foresee(name, {FILTERED: 1})
             return
-        told = foresee(data, short, self._facts)
+        told = foresee(data, short, self._facts, self._replays)
         tally.foresee(name, told.certain, told.possible)
+
+
+def wrong_answer(data: bytes, number: int, seconds: float) -> str:
+    """Return what is wrong with what a member with a key has told a stranger, the `number`th time
+    in so many seconds; empty if it is KEYS, which it may say once a second."""
+    is_keys = len(data) == KEYS_BYTES and data[wire.OFFSETS["kind"]] == wire.KEYS
+    if not is_keys or not data[wire.OFFSETS["seal"]]:
+        return f"{len(data)} bytes ({data[:16].hex()})"
+    return f"{number} times in {seconds:.0f} s that there is a key" if number > seconds else ""
 
 
 def is_filtered(data: bytes, short: int) -> bool:

@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ enough to come again."""
 _CHECK: Final = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """A group, as its network shows it."""
 
@@ -44,13 +45,32 @@ class Facts:
     """Where multicasts go; no host: nowhere."""
     corpus: tuple[bytes, ...] = ()
     """Frames that members have sent."""
+    hellos: tuple[bytes, ...] = ()
+    """Sealed hellos that members have said, each with its length in front."""
     is_keyed: bool = False
-    """Whether members refuse frames that are not signed: then no frame has any power."""
+    """Whether members have a key, and refuse what is not sealed by it."""
 
     @property
     def shorts(self) -> tuple[int, ...]:
         """The short ids of the members."""
         return tuple(member.short for member in self.members)
+
+    @cached_property
+    def genuine(self) -> frozenset[bytes]:
+        """The frames that members have sent."""
+        return frozenset(self.corpus)
+
+    @cached_property
+    def said(self) -> frozenset[bytes]:
+        """The sealed hellos that members have said, without their lengths."""
+        return frozenset(hello[4:] for hello in self.hellos)
+
+    @cached_property
+    def keys(self) -> tuple[int, ...]:
+        """The ids of the keys by which members seal, as each frame shows them."""
+        at = wire.HEAD_SIZE
+        marks = (frame[at : at + 4] for frame in self.corpus if frame[wire.OFFSETS["seal"]])
+        return tuple(sorted({int.from_bytes(mark, "big") for mark in marks}))
 
     def view_of(self, members: Sequence[Address], number: int, creator: Address) -> View:
         """Return a view."""
@@ -61,6 +81,7 @@ class Facts:
         words = asdict(self) | {
             "members": [(f"{m.identity:x}", m.name, m.where) for m in self.members],
             "corpus": [frame.hex() for frame in self.corpus],
+            "hellos": [hello.hex() for hello in self.hellos],
         }
         path.write_text(json.dumps(words))
 
@@ -69,9 +90,11 @@ class Facts:
         """Read what `save` has written."""
         words: dict[str, Any] = json.loads(path.read_text())
         members = tuple(Address(int(one, 16), name, at) for one, name, at in words.pop("members"))
-        corpus = tuple(bytes.fromhex(frame) for frame in words.pop("corpus"))
+        corpus, hellos = (
+            tuple(bytes.fromhex(one) for one in words.pop(key, ())) for key in ("corpus", "hellos")
+        )
         lists = {key: tuple(words.pop(key)) for key in ("monitors", "alone", "group", "multicast")}
-        return cls(members=members, corpus=corpus, **lists, **words)
+        return cls(members=members, corpus=corpus, hellos=hellos, **lists, **words)
 
 
 def strangers(seed: int) -> tuple[Address, ...]:
@@ -111,8 +134,28 @@ def framed(payload: bytes) -> list[bytes]:
     return frames
 
 
+def hellos_in(payload: bytes) -> list[bytes]:
+    """Return the sealed hellos that stand back to back at the start of a piece of a stream."""
+    found, at = [], 0
+    while payload[at + _CHECK.size : at + _CHECK.size + 4] == b"SCts":
+        (size,) = _CHECK.unpack_from(payload, at)
+        hello = payload[at : at + _CHECK.size + size]
+        if len(hello) < _CHECK.size + size:
+            break
+        found.append(hello)
+        at += len(hello)
+    return found
+
+
+def rechecked(head: bytes) -> bytes:
+    """Return a head with the check that belongs to it."""
+    front = head[: wire.CHECK_OFFSET]
+    return front + _CHECK.pack(hash64(front) & 0xFFFFFFFF)
+
+
 def sealed(front: bytes, body: bytes) -> bytes:
-    """Return a frame with the checks that belong to these fields and this body."""
+    """Return a frame with the checks, of a group without keys, that belong to these fields and
+    this body."""
     digest = hash64(body) if body else 0
     at = wire.span("digest")
     head = front[: at.start] + digest.to_bytes(8, "big") + front[at.stop : wire.CHECK_OFFSET]
@@ -141,3 +184,25 @@ def translated(frames: Iterable[bytes], old: Facts, new: Facts) -> tuple[bytes, 
         )
         made.append(sealed(wire.HEAD_STRUCT.pack(*fields), body))
     return tuple(made)
+
+
+def counterparts(frames: Sequence[bytes], old: Facts, new: Facts) -> tuple[bytes, ...]:
+    """Return for each frame of one group with keys a genuine one of the other: its seal cannot be
+    made anew. It is of the same kind, and of the same place in the view, if there is one."""
+    by_like: dict[tuple[int, ...], list[bytes]] = {}
+    for frame in new.corpus:
+        for like in _likes(frame, new):
+            by_like.setdefault(like, []).append(frame)
+    found = []
+    for number, frame in enumerate(frames):
+        several = next((by_like[like] for like in _likes(frame, old) if like in by_like), ())
+        found += [several[number % len(several)]] if several else []
+    return tuple(found)
+
+
+def _likes(frame: bytes, facts: Facts) -> list[tuple[int, ...]]:
+    """Return what a frame has in common with others, the most first."""
+    head = wire.Head._make(wire.HEAD_STRUCT.unpack_from(frame))
+    places = {short: number for number, short in enumerate(facts.shorts)}
+    source, dest = places.get(head.source, -1), places.get(head.dest, -1)
+    return [(head.protocol, head.kind, source, dest), (head.protocol, head.kind), ()]

@@ -2,7 +2,8 @@
 
 A frame begins as one that a member would send: a kind of a protocol, with the numbers and names of
 the group under attack. Then it lies: about who sent it, in a field, in a noun of its body, in its
-checks or its length. Others are recorded ones, once more or harmed; and some are noise.
+checks or its length. Others are recorded ones, once more or harmed; and some are noise. To a group
+with keys half of those that begin so have no seal, and the others one that does not fit.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_64_intdigest as hash64
-
 from stormcast.node.core import wire
 from stormcast.node.core.model import FIRST, FRAGMENT, Address
 from stormcast.node.core.wire import Head
-from tests.fuzz.facts import Facts, sealed, strangers
+from tests.fuzz.facts import Facts, rechecked, sealed, strangers
+from tests.fuzz.forging import Forger, pick
 from tests.fuzz.nouns import EDGES, Body, Nouns, near
 from tests.fuzz.powers import Power, power_of
 
@@ -25,6 +25,8 @@ QUESTION: Final = struct.Struct(">4sBIIQ")
 """Who hears multicast: docs/wire-format.md."""
 CHUNK: Final = 8
 """Frames that are made from one draw of chance. Ranges begin and end between chunks."""
+SEALED: Final = 0.5
+"""Share of the frames to a group with keys that get a seal, which does not fit."""
 _MUTABLE: Final = (
     "count", "kind", "protocol", "transmission", "flags", "dest", "conn", "lo", "mark", "stamp",
     "headers", "width", "seal", "source",
@@ -73,6 +75,7 @@ class FrameMaker:
         self.others = strangers(seed)
         self._nouns = Nouns(facts, self.others)
         self._pairs = self._nouns.pairs()
+        self.forger = Forger(facts, seed)
 
     def dice(self, chunk: int, what: str = "frames") -> Random:
         """Return the chance of a chunk, for one purpose."""
@@ -108,6 +111,9 @@ class FrameMaker:
             data, recipe = self._recorded(dice)
         else:
             data, recipe = self._built(dice, receiver)
+            if self.facts.is_keyed and len(data) >= wire.HEAD_SIZE and dice.random() < SEALED:
+                data, seal = self.forger.frame(dice, data)
+                recipe += (seal,)
         power = power_of(data, self.facts)
         if power is not Power.NONE and self.is_defused:
             data, recipe = self._defused(dice, data, recipe)
@@ -135,7 +141,8 @@ class FrameMaker:
         )
 
     def _recorded(self, dice: Random) -> tuple[bytes, tuple[str, ...]]:
-        data = dice.choice(self.facts.corpus)
+        corpus = self.facts.corpus
+        data = pick(dice, corpus) if self.facts.is_keyed else dice.choice(corpus)
         if dice.random() < 0.5:
             return data, ("recorded",)
         body = bytearray(data[wire.HEAD_SIZE :])
@@ -276,12 +283,6 @@ class FrameMaker:
         if power_of(made, self.facts) is Power.NONE:
             return made, (*recipe, "as-stranger")
         return _wrong(dice, data, wire.span("check")), (*recipe, "unsealed")
-
-
-def rechecked(head: bytes) -> bytes:
-    """Return a head with the check that belongs to it."""
-    front = head[: wire.CHECK_OFFSET]
-    return front + (hash64(front) & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 def _wrong(dice: Random, data: bytes, at: slice) -> bytes:

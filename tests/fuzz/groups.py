@@ -10,7 +10,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -42,6 +42,7 @@ ATTACKER: Final = "attacker"
 DOOR: Final = "door"
 """Where the agent under attack lives."""
 ENDLESS: Final = 10**8
+MOST_HELLOS: Final = 200
 TOKEN: Final = "fuzz-0123456789abcdef"  # noqa: S105 of a test
 _CONTROL_PORT: Final = 9000
 _KEEPER_PORT: Final = 7801
@@ -92,9 +93,19 @@ def _features() -> Mapping[str, str | None]:
 class DoorBackend(NetnsBackend):
     """Members of which one has an endpoint on the network, which asks for a token."""
 
-    def __init__(self, features: Mapping[str, str | None], target: str) -> None:
+    def __init__(
+        self, features: Mapping[str, str | None], target: str, on_first: Callable[[], None]
+    ) -> None:
+        """`on_first`: called before the first member starts."""
         super().__init__(features, self._words)
         self._target = target
+        self._on_first: Callable[[], None] | None = on_first
+
+    def start(self, name: str) -> None:
+        on_first, self._on_first = self._on_first, None
+        if on_first is not None:
+            on_first()
+        super().start(name)
 
     def _words(self, python: str, spec: MemberSpec) -> tuple[str, ...]:
         words = member_argv(python, spec)
@@ -174,13 +185,23 @@ class Siege:
     """One group under load, and its attacker. Everything ends with the `with` block."""
 
     def __init__(
-        self, target: Target, folder: Path, seed: int, settings: Sequence[str] = ()
+        self,
+        target: Target,
+        folder: Path,
+        seed: int,
+        settings: Sequence[str] = (),
+        *,
+        is_keyed: bool = False,
     ) -> None:
         self.target = target
+        self.is_keyed = is_keyed
+        """Whether members have a key; the attacker has none, and hears all from the beginning."""
         self.folder = folder
         self._settings = settings
         self._undo = ExitStack()
-        self._backend = DoorBackend(_features(), target.name)
+        self._recorder: Attacker | None = None
+        self._hellos: tuple[bytes, ...] = ()
+        self._backend = DoorBackend(_features(), target.name, self._record)
         self.clusters = Clusters(
             backend="netns",
             seed=seed,
@@ -220,15 +241,32 @@ class Siege:
             late=[ATTACKER, DOOR],
             backend=self._backend,
             protocols=protocols,
+            sealed=self.is_keyed,
         )
         self.group.wait_for_view(*NAMES)
         self.group.multicast(ENDLESS, NAMES, rate="40/s", size="16B..2KiB")
         self.group.unicast(ENDLESS, NAMES, NAMES, rate="20/s", size="16B..500B")
         self.group.wait_for_traffic(*NAMES, more=5)
         if self.target.name == "agent":
-            self._start_agent()
+            self.start_agent()
 
-    def _start_agent(self) -> None:
+    def _record(self) -> None:
+        """Hear the hellos of members with a key: they say them when they begin."""
+        if self.is_keyed:
+            self._recorder = self._undo.enter_context(
+                Attacker(self, {"by": "record", "most": MOST_HELLOS}, BRIDGE)
+            )
+            self._recorder.answer()
+
+    def hellos(self) -> tuple[bytes, ...]:
+        """Return the sealed hellos that were heard; recording ends."""
+        if self._recorder is not None:
+            self._recorder.ask(0, 0, 0.0)
+            self._hellos = tuple(bytes.fromhex(hello) for hello in self._recorder.answer())
+            self._recorder = None
+        return self._hellos
+
+    def start_agent(self) -> None:
         """Start an agent that could act on all members, in a namespace of its own."""
         network = self._backend.opened.network
         sites = [asdict(site) for site in network.sites() if site.name in NAMES]
@@ -258,11 +296,12 @@ class Siege:
         """Where the attacker is."""
         return self._backend.opened.network.address(ATTACKER)
 
-    def door(self) -> Door:
-        """Return the endpoint under attack."""
+    def door(self, target: str = "") -> Door:
+        """Return the endpoint under attack; another than that of the group's target by its name."""
         network = self._backend.opened.network
         host = network.address(NAMES[0])
-        if self.target.name == "control":
+        target = target or self.target.name
+        if target == "control":
             return Door(
                 name=NAMES[0], host=host, port=_CONTROL_PORT, token=TOKEN,
                 reads=("/state", "/metrics", "/workload", "/probes"),
@@ -272,7 +311,7 @@ class Siege:
                 ),
                 largest=64 << 10,
             )  # fmt: skip  # one group a line
-        if self.target.name == "keeper":
+        if target == "keeper":
             return Door(
                 name=NAMES[0], host=host, port=_KEEPER_PORT, token=TOKEN,
                 reads=("/state", "/member/state"),
@@ -311,6 +350,8 @@ class Siege:
             group=group,
             multicast=multicast_place(states[NAMES[0]]["bound"]),
             corpus=tuple(heard),
+            hellos=self.hellos(),
+            is_keyed=self.is_keyed,
         )
 
     def _listen(self, seconds: float) -> list[bytes]:

@@ -2,8 +2,8 @@
 
 A check sum is no signature, so whoever is let in to the network can write frames in a member's
 name. `power_of` says which of them a member cannot tell from true ones, and what they can change.
-Frames without power are those against which the guarantees hold without keys, too. With keys no
-frame of a stranger has any.
+Frames without power are those against which the guarantees hold without keys, too. A group with
+keys is sent all of them, and nothing may come of any.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ _SAID_OF_MESSAGES: Final[dict[int, frozenset[int]]] = {
 
 
 def power_of(data: bytes, facts: Facts) -> Power:
-    """Return what the first frame of these bytes may do."""
-    if facts.is_keyed:
-        return Power.NONE
+    """Return what the first frame of these bytes may do to members without a key."""
     head = heard(data, facts.cluster)
     if isinstance(head, str) or not head.source:
         return Power.NONE

@@ -10,7 +10,7 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core import wire
 from tests.fuzz.powers import PAUSE_FRAMES, VIEW_FRAMES, VIEW_HELLO
-from tests.fuzz.rounds import FORGED, MIB, Result
+from tests.fuzz.rounds import FORGED, KEYED, MIB, Result
 from tests.fuzz.streams import UNASKED
 
 HEADINGS: Final = (
@@ -73,18 +73,10 @@ def reasons(results: Sequence[Result]) -> list[str]:
 def powers(results: Sequence[Result]) -> list[str]:
     """Return what was sent that a group without keys has to believe, by kind, and what can change a
     view under which condition."""
-    sent: Counter[str] = Counter()
-    views = 0
-    for result in results:
-        if result.round.part == FORGED:
-            sent.update(result.powers)
-            views += result.views
-    if not sent:
-        return []
-    lines = [
-        f"forged: {sent['view']} frames that can change a view, {sent['pause']} that can hold one "
-        f"up, {sent['messages']} that can change messages; views changed {views} times"
-    ]
+    keyed, _sent = _believed(results, KEYED)
+    first, sent = _believed(results, FORGED)
+    # Which of them a group without keys believes is said where they had power.
+    lines = [*keyed, *first]
     for label, conditions in (("view", VIEW_FRAMES), ("pause", PAUSE_FRAMES)):
         for name, number in sent.items():
             what = name.removeprefix(f"{label}: ")
@@ -93,6 +85,24 @@ def powers(results: Sequence[Result]) -> list[str]:
                 condition = known.get(what, VIEW_HELLO)
                 lines.append(f"    {label}: {what} {number}: {condition}".rstrip(": "))
     return lines
+
+
+def _believed(results: Sequence[Result], part: str) -> tuple[list[str], Counter[str]]:
+    """Return a line of what was sent in one part that members without keys believe, and it."""
+    sent: Counter[str] = Counter()
+    views = 0
+    for result in results:
+        if result.round.part == part:
+            sent.update(result.powers)
+            views += result.views
+    if not sent:
+        return [], sent
+    without = "" if part == FORGED else " without keys"
+    line = (
+        f"{part}: {sent['view']} frames that can change a view{without}, {sent['pause']} that can "
+        f"hold one up, {sent['messages']} that can change messages; views changed {views} times"
+    )
+    return [line], sent
 
 
 def pair_name(pair: tuple[int, int]) -> str:

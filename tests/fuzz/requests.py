@@ -1,7 +1,8 @@
 """HTTP requests that nobody should send, for the endpoints of members, keepers and agents.
 
 A request is without the token, with a wrong one, with the right one and a body that no command
-means; or no request at all; or never whole. A few are good: they must be answered all the time.
+means; as large as a body may be, or larger, or in chunks of a byte or three; or no request at all;
+or never whole. A few are good: they must be answered all the time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ PATIENCE: Final = 25.0
 """Seconds until a request is answered: an endpoint waits ten for the rest of one."""
 IDLE: Final = 12
 RESET: Final = struct.pack("ii", 1, 0)
+PASSED_ON: Final = "/member/"
+"""Beginning of paths below which a keeper asks its member."""
+SOME_BYTES: Final = 2000
+"""Of a body in tiny chunks."""
+MANY_CHUNKS: Final = 8000
+"""Of a few bodies. Many more hold up whoever is asked: 65,000 take it a quarter of a second."""
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 431, 501, 505})
 _BUSY: Final = 503
 
@@ -77,6 +84,8 @@ def _request(door: Door, dice: Random, number: int) -> Request:
         return _unknown(door, dice, number)
     if how < 0.6:
         return _with_token(door, dice, number)
+    if how < 0.62:
+        return _bulky(door, dice, number)
     if how < 0.85:
         return _malformed(door, dice, number)
     return _unfinished(door, dice, number)
@@ -164,6 +173,51 @@ def _body(dice: Random) -> bytes:
         dice.randbytes(dice.choice((1, 40, 900))) + b"\x00{",
     )
     return dice.choice(bodies)
+
+
+def _bulky(door: Door, dice: Random, number: int) -> Request:
+    """As many bytes as a body may have, or one more, or tiny chunks; with the token or without.
+
+    Who has no token may be refused before or after the body is read."""
+    has_token = dice.random() < 0.5
+    headers = _bearer(door) if has_token else []
+    path = dice.choice(door.commands)
+    kind = dice.choice(
+        ("largest", "largest-chunked", "larger-chunked", "tiny", "tiny", "many-tiny")
+    )
+    wanted = {400} if has_token else {401}
+    if kind == "largest":
+        data = _head(door, "POST", path, headers, _filled(door.largest))
+    else:
+        sizes = {"largest-chunked": door.largest, "larger-chunked": door.largest + 1}
+        most = min(door.largest, MANY_CHUNKS) if kind == "many-tiny" else SOME_BYTES
+        size, step = sizes.get(kind, most), 1 << 15 if kind in sizes else dice.choice((1, 3))
+        data = _in_chunks(door, path, headers, _filled(size), step)
+    if kind == "larger-chunked":
+        # Its length is not announced: it is too large when so much of it has come.
+        wanted = {413} if has_token else {401, 413}
+    elif path.startswith(PASSED_ON):
+        # The member behind a keeper takes less than the keeper does.
+        wanted |= {413}
+    if kind == "many-tiny":
+        # They take a while, on a busy machine longer than a request may take.
+        wanted |= {408}
+    name = kind if has_token else f"{kind}-no-token"
+    return Request(number, data, name, frozenset(wanted), is_last=True)
+
+
+def _filled(size: int) -> bytes:
+    """Return a body of so many bytes: a text, which no command takes."""
+    return b'"' + b"x" * (size - 2) + b'"'
+
+
+def _in_chunks(
+    door: Door, path: str, headers: list[tuple[str, str]], body: bytes, step: int
+) -> bytes:
+    head = _head(door, "PUT", path, [*headers, ("Transfer-Encoding", "chunked")])
+    pieces = [body[at : at + step] for at in range(0, len(body), step)]
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return b"POST" + head[3:] + chunks + b"0\r\n\r\n"
 
 
 def _malformed(door: Door, dice: Random, number: int) -> Request:

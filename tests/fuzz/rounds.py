@@ -1,6 +1,7 @@
 """One round: a group under load, a range of hostile frames, and what became of both.
 
-In a round of `plain` frames none has power over a group without keys, so everything is asked for:
+In a round against a group with keys (`keyed`) everything is asked for, whatever is sent. In a round
+of `plain` frames none has power over a group without keys, so everything is asked for:
 nobody ends, memory and descriptors stay, each refusal that follows from the bytes is counted, the
 view stays, and all guarantees hold. In a round of `forged` frames members are believed to have sent
 some of them. Without keys the view and the messages are then the attacker's: the round says how
@@ -22,15 +23,16 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
 from stormcast.chaos.soak.drift import Slope, after_warm_up, slope_of
 from tests.fuzz.datagrams import FILTERED
-from tests.fuzz.facts import Facts, translated
+from tests.fuzz.facts import Facts, counterparts, translated
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES, Attacker, Siege, Target, descriptors
 from tests.fuzz.reading import FORESEEN
-from tests.fuzz.streams import HELLO, UNASKED
+from tests.fuzz.streams import COUNTERS, UNASKED
 from tests.fuzz.tallies import Tally
 
 PLAIN: Final = "plain"
 FORGED: Final = "forged"
+KEYED: Final = "keyed"
 MIB: Final = 1 << 20
 LEAK: Final = 8.0
 """Bytes per frame that a process got. The least that could be kept of one, an entry of a table, is
@@ -56,6 +58,10 @@ ANSWER_TRIES: Final = 6
 FILE_LOOKS: Final = 20
 """Looks at the descriptors, half a second apart, until those of the attacker have ended."""
 LEAST_RATE: Final = 200.0
+ECHO: Final = "replayed"
+ECHO_SECONDS: Final = 0.5
+"""A member says by multicast what MERGE3 tells others, and at once to each place where it expects
+somebody, in one seal: who hears both refuses the second. With the timing `fast` no sooner again."""
 
 Tell = Callable[[str], None]
 
@@ -70,10 +76,13 @@ class Round:
     first: int
     """The first frame; a multiple of CHUNK, as is `count`."""
     count: int
-    is_keyed: bool = False
-    """Whether members refuse what is not signed: then nothing is forgiven."""
     settings: tuple[str, ...] = ()
     """Settings of protocols for all members, each as PROTOCOL.key=value."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether members have a key: then nothing is forgiven."""
+        return self.part == KEYED
 
     @property
     def key(self) -> str:
@@ -122,7 +131,7 @@ def play(target: Target, round_: Round, folder: Path, tell: Tell, facts: Path | 
     """Play a round; BackendError or OSError if this machine cannot. `facts` are those of an earlier
     round, whose recorded frames are sent again."""
     begun = time.monotonic()
-    with Siege(target, folder, round_.seed, round_.settings) as siege:
+    with Siege(target, folder, round_.seed, round_.settings, is_keyed=round_.is_keyed) as siege:
         result = attack(siege, round_, tell, facts)
         judge(siege, result)
     result.seconds = round(time.monotonic() - begun, 1)
@@ -143,14 +152,17 @@ def _order(siege: Siege, round_: Round, earlier: Path | None) -> dict[str, Any]:
     by = BY_NAME[round_.target].by
     order: dict[str, Any] = {"by": by, "seed": round_.seed}
     if by == "requests":
-        return {**order, "door": asdict(siege.door())}
+        return {**order, "door": asdict(siege.door(round_.target))}
     known = Facts.load(earlier) if earlier is not None else None
-    facts = siege.facts(LISTEN_SECONDS if known is None else 0.0)
+    facts = siege.facts(LISTEN_SECONDS if known is None or round_.is_keyed else 0.0)
+    if round_.is_keyed and not facts.keys:
+        raise BackendError("members of this group seal nothing: it has no key")
     if known is not None:
-        facts = replace(facts, corpus=translated(known.corpus, known, facts))
+        again = counterparts if round_.is_keyed else translated
+        facts = replace(facts, corpus=again(known.corpus, known, facts))
     path = siege.folder / "facts.json"
-    replace(facts, is_keyed=round_.is_keyed).save(path)
-    is_defused = round_.part == PLAIN and not round_.is_keyed
+    facts.save(path)
+    is_defused = round_.part == PLAIN
     known_by = {"facts": str(path), "address": siege.address, "is_defused": is_defused}
     return {**order, **known_by}
 
@@ -171,6 +183,8 @@ class Assault:
         self._tally = Tally()
         self._samples: dict[str, list[tuple[float, float]]] = {}
         target = BY_NAME[result.round.target]
+        self._begun = time.monotonic()
+        self._has_echoes = result.round.is_keyed and target.stack == "udp"
         self._hearers = 1 if target.by == "requests" else len(NAMES)
         """How many take turns to be sent to."""
         self._noise = NOISE if target.by == "datagrams" else NOISE + CYCLES
@@ -275,7 +289,7 @@ class Assault:
             if not wrong or not left:
                 result.findings += wrong
                 break
-        if result.views and result.round.part == PLAIN:
+        if result.views and result.round.part != FORGED:
             self._wait_for_ends()
         for name, samples in self._samples.items():
             self._weigh(name, samples)
@@ -293,23 +307,27 @@ class Assault:
         what does not fit."""
         result, total, wrong = self._result, Counter[str](), list[str]()
         result.foreseen = 0
+        echoes = 0
+        if self._has_echoes:
+            seconds = time.monotonic() - self._begun
+            echoes = (len(NAMES) - 1) * int(seconds / ECHO_SECONDS + 2)
         for name, counted in after.items():
             before = self._before[name]
             refused = {
                 key.removeprefix("stack.refused."): number - before.get(key, 0)
                 for key, number in counted.items()
-                if key.startswith(("stack.refused.", HELLO, UNASKED))
+                if key.startswith(("stack.refused.", *COUNTERS))
             }
             total.update(refused)
             certain = self._tally.certain.get(name, Counter())
             possible = self._tally.possible.get(name, Counter())
             sent = certain.keys() | possible.keys()
-            known = (*FORESEEN, *sorted(why for why in sent if why.startswith((HELLO, UNASKED))))
+            known = (*FORESEEN, *sorted(why for why in sent if why.startswith(COUNTERS)))
             result.foreseen += sum(certain[why] for why in known if why != UNASKED)
             for why in known:
                 found, least = refused.get(why, 0), certain[why] - result.lost
-                if not least <= found <= certain[why] + possible[why]:
-                    most = certain[why] + possible[why]
+                most = certain[why] + possible[why] + (echoes if why == ECHO else 0)
+                if not least <= found <= most:
                     wrong.append(
                         f"{name} counted {found} refusals for {why}, not {least} to {most}"
                     )
@@ -390,7 +408,7 @@ def judge(siege: Siege, result: Result) -> None:
 def _judge(siege: Siege, result: Result) -> None:
     before = len(result.findings)
     group = siege.group
-    if result.round.part != PLAIN and not result.round.is_keyed:
+    if result.round.part == FORGED:
         result.verdict = "not asked for"
         return
     if result.views:

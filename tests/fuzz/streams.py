@@ -1,4 +1,8 @@
-"""Frames as streams: a hello, frames behind their lengths, written in pieces; each may lie."""
+"""Frames as streams: a hello, frames behind their lengths, written in pieces; each may lie.
+
+To a group with keys every connection begins with a hello that members refuse, or that was heard on
+another connection; nothing after it is read.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,23 @@ from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_128_intdigest
-
 from stormcast.node.core import wire
 from stormcast.node.core.model import Address
 from stormcast.node.core.packing import Writer
-from stormcast.node.transports.handshake import COOKIE, MAX_HELLO, Hello, pack_hello
+from stormcast.node.transports.handshake import (
+    ACCEPT,
+    COOKIE,
+    KEYS,
+    MAX_HELLO,
+    WATCHED,
+    Hello,
+    pack_hello,
+)
 from tests.fuzz.datagrams import count, place
-from tests.fuzz.frames import Frame, FrameMaker
-from tests.fuzz.reading import foresee, greeted
+from tests.fuzz.facts import hellos_in
+from tests.fuzz.forging import pick
+from tests.fuzz.frames import CHUNK, Frame, FrameMaker
+from tests.fuzz.reading import UNKEYED, foresee, greeted
 from tests.fuzz.tallies import Tally
 
 RESET: Final = struct.pack("ii", 1, 0)
@@ -30,6 +42,12 @@ PATIENCE: Final = 5.0
 HELLO: Final = "transport.refused_"
 """Before the reasons for which a hello is refused, among the counters of members."""
 UNASKED: Final = "transport.watchers_unasked_bytes"
+UNKNOWN: Final = "transport.watchers_refused"
+"""Counter of connections to FD_SOCK2's port that had not the key."""
+COUNTERS: Final = (HELLO, UNASKED, UNKNOWN)
+"""Fronts of the counters of transports that are foreseen."""
+MOST_SAID: Final = 4096
+"""Bytes that are read of what a member says."""
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -42,10 +60,10 @@ class Talk(NamedTuple):
     frames: tuple[Frame, ...]
     pieces: int
     end: str
-    """`shut`, `reset` or `idle`."""
+    """`shut`, `reset`, `idle`, or `wait`: the member is to end it."""
     speaker: str
-    """Whose hello it is: `stranger`, `member` (whose connection it takes), or `nobody` of whom a
-    member would take frames."""
+    """Whose hello it is: `stranger`, `member` (whose connection it takes without keys), or `nobody`
+    of whom a member would take frames; to a group with keys also how it is sealed."""
 
     @property
     def whole(self) -> bytes:
@@ -58,6 +76,8 @@ def talks(maker: FrameMaker, chunk: int, *, has_hello: bool = True) -> list[Talk
     """Return the connections of a chunk. One ends with the first frame that no member would write,
     because nothing after it is read."""
     dice = maker.dice(chunk, "streams")
+    if maker.facts.is_keyed:
+        return _keyed_talks(maker, dice, maker.chunk(chunk))
     me = maker.receiver(chunk).short
     made, begun = [], list[Frame]()
     for frame in maker.chunk(chunk):
@@ -75,6 +95,27 @@ def _talk(maker: FrameMaker, dice: Random, frames: list[Frame], *, has_hello: bo
     written = tuple(_prefix(dice, frame.data) + frame.data for frame in frames)
     end = dice.choice(("shut",) * 8 + ("reset", "idle"))
     return Talk(hello, written, tuple(frames), dice.choice((1, 1, 2, 5)), end, speaker)
+
+
+def _keyed_talks(maker: FrameMaker, dice: Random, frames: list[Frame]) -> list[Talk]:
+    """One connection for several frames, of which none is read; others for a hello alone: the
+    answer to that is not lost by what nobody reads."""
+    made = []
+    while frames:
+        size = 0 if dice.random() < 0.2 else dice.choice((1, 2, 4))
+        several, frames = frames[:size], frames[size:]
+        hello, speaker = maker.forger.hello(dice, pick(dice, maker.others))
+        if several and dice.random() < 0.05:
+            # Frames at once, as to those who have no key.
+            hello, speaker = b"", "nobody"
+        written = tuple(_prefix(dice, frame.data) + frame.data for frame in several)
+        end = dice.choice(("shut",) * 5 + ("wait",) * 3 + ("reset", "idle"))
+        if end == "wait" and not greeted(hello + b"".join(written), maker.facts):
+            # It would take as long as a member waits for the rest of a hello, or for a proof.
+            end = "shut"
+        pieces = dice.choice((1, 1, 2, 5))
+        made.append(Talk(hello, written, tuple(several), pieces, end, speaker))
+    return made
 
 
 def _prefix(dice: Random, data: bytes) -> bytes:
@@ -114,6 +155,8 @@ class StreamAttack:
         self._is_monitor = is_monitor
         """Whether the ports of FD_SOCK2 are meant, at which nobody has anything to say."""
         self._idle: deque[socket.socket] = deque()
+        self._replays: set[tuple[int, bytes]] = set()
+        """The genuine hellos of a group with keys that each member was told."""
 
     def send(self, first: int, count_: int, rate: float) -> Tally:
         """Play the chunks of a range, at most `rate` frames a second."""
@@ -135,9 +178,10 @@ class StreamAttack:
         if self._is_monitor:
             at = at[0], maker.facts.monitors[maker.facts.members.index(member)]
         count(talk.frames, tally)
-        tally.powers["view: hello of a member"] += talk.speaker == "member"
+        if talk.speaker == "member" and not self._is_monitor:
+            tally.powers["view: hello of a member"] += 1
         tally.sent["connections"] += 1
-        first = talk.frames[0].number
+        first = talk.frames[0].number if talk.frames else chunk * CHUNK
         connection = socket.socket()
         connection.settimeout(PATIENCE)
         try:
@@ -147,8 +191,13 @@ class StreamAttack:
             tally.find(first, f"no connection to {member.name}: {error}")
             return
         self._write(connection, talk, tally)
-        self._end(connection, talk, tally, first)
-        if self._is_monitor:
+        said = self._end(connection, talk, tally, first)
+        if maker.facts.is_keyed:
+            tally.sent[f"hello {talk.speaker}"] += 1
+            what = self._foresee_with_key(talk, member, said, tally)
+            if what:
+                tally.find(first, f"hello {talk.speaker}: {what}")
+        elif self._is_monitor:
             _foresee_thrown_away(talk, member.name, tally)
         else:
             self._foresee(talk, member.name, member.short, tally)
@@ -163,28 +212,29 @@ class StreamAttack:
             # The member has closed it: that is how it refuses.
             tally.sent["cut off"] += 1
 
-    def _end(self, connection: socket.socket, talk: Talk, tally: Tally, number: int) -> None:
+    def _end(
+        self, connection: socket.socket, talk: Talk, tally: Tally, number: int
+    ) -> bytes | None:
+        """End a connection; return what the member has said, None if that is not known."""
         tally.sent[talk.end] += 1
+        said: bytes | None = None
         if talk.end == "idle":
             self._idle.append(connection)
             while len(self._idle) > IDLE:
                 self._drop(self._idle.popleft())
-            return
-        if talk.end == "shut":
+            return None
+        if talk.end in {"shut", "wait"}:
             try:
-                self._read_on(connection)
+                if talk.end == "shut":
+                    connection.shutdown(socket.SHUT_WR)
+                said = _read_on(connection)
             except TimeoutError:
-                tally.find(number, "the connection was shut, and the member keeps it")
+                what = "was shut" if talk.end == "shut" else "has not the key"
+                tally.find(number, f"the connection {what}, and the member keeps it")
             except OSError:
                 pass
         self._drop(connection)
-
-    def _read_on(self, connection: socket.socket) -> None:
-        connection.shutdown(socket.SHUT_WR)
-        until = time.monotonic() + PATIENCE
-        while connection.recv(65536):
-            if time.monotonic() > until:
-                raise TimeoutError
+        return said
 
     def _drop(self, connection: socket.socket) -> None:
         # A reset: otherwise the port would be taken for a minute, and soon there would be none.
@@ -207,34 +257,67 @@ class StreamAttack:
             tally.foresee(name, counts, possible)
         else:
             tally.foresee(name, {}, counts + possible)
-        why = greeted(talk.whole, self._maker.facts.cluster)
+        why = greeted(talk.whole, self._maker.facts)
         if why:
             told = {f"{HELLO}{why}": 1}
             tally.foresee(name, *((told, {}) if talk.end == "shut" else ({}, told)))
 
+    def _foresee_with_key(
+        self, talk: Talk, member: Address, said: bytes | None, tally: Tally
+    ) -> str:
+        """A hello that does not open is refused, and the connection ends. A genuine one is taken
+        by those who have not heard it, and then they wait for a proof. Returns what is wrong with
+        what the member has said."""
+        is_sure = talk.end in {"shut", "wait"}
+        why = greeted(talk.whole, self._maker.facts)
+        key = member.short, talk.hello
+        is_genuine = not why and talk.hello[_LENGTH.size :] in self._maker.facts.said
+        is_new = is_genuine and key not in self._replays and talk.whole.startswith(talk.hello)
+        if is_genuine and not is_new:
+            why = "replayed" if talk.whole.startswith(talk.hello) else ""
+        if is_new:
+            if is_sure:
+                self._replays.add(key)
+            told = dict.fromkeys((UNKNOWN,) if self._is_monitor else _OF_GENUINE, 1)
+            told |= {UNASKED: len(talk.whole)} if self._is_monitor else {}
+            tally.foresee(member.name, {}, told)
+        elif why:
+            told = {UNKNOWN if self._is_monitor else f"{HELLO}{why}": 1}
+            tally.foresee(member.name, *((told, {}) if is_sure else ({}, told)))
+        elif self._is_monitor and not is_sure:
+            # Part of a hello, and silence.
+            tally.foresee(member.name, {}, {UNKNOWN: 1})
+        if said is None:
+            return ""
+        has_notice = why in UNKEYED and not self._is_monitor
+        allowed = {KEYS} if has_notice else set()
+        if is_new:
+            allowed = {WATCHED} if self._is_monitor else {ACCEPT, KEYS}
+        tally.sent["KEYS"] += bool(said) and has_notice
+        is_due = has_notice and not talk.written and talk.end == "wait"
+        if is_due and not said:
+            return "nobody said that there is a key"
+        return wrong_words(said, allowed)
 
-class GreetingAttack:
-    """Connects as members that nobody knows, each said to be somewhere else, and leaves."""
 
-    def __init__(self, maker: FrameMaker) -> None:
-        self._maker = maker
+def _read_on(connection: socket.socket) -> bytes:
+    """Read until the member closes; return the beginning of what it has said."""
+    until, said = time.monotonic() + PATIENCE, b""
+    while data := connection.recv(65536):
+        said = (said + data)[:MOST_SAID]
+        if time.monotonic() > until:
+            raise TimeoutError
+    return said
 
-    def send(self, first: int, count_: int, _rate: float) -> Tally:
-        """Greet the first member once for each number of a range."""
-        tally = Tally()
-        facts = self._maker.facts
-        at = place(facts.members[0].where)
-        for number in range(first, first + count_):
-            host, port = divmod(number, 250)
-            identity = xxh3_128_intdigest(b"%d" % number) | 1
-            me = Address(identity, "stranger", f"198.19.{host}.{port + 1}[7800]")
-            with socket.create_connection(at, PATIENCE) as connection:
-                connection.sendall(pack_hello(Hello(facts.cluster, 1, me)))
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):
-                    pass
-            tally.sent["connections"] += 1
-        return tally
+
+def wrong_words(said: bytes, roles: set[int]) -> str:
+    """Return what is wrong with what a member with a key has said on a connection; empty if it is
+    nothing, or sealed hellos, one of each of these roles at most."""
+    hellos = hellos_in(said)
+    found = [hello[_ROLE_AT] for hello in hellos]
+    if b"".join(hellos) == said and set(found) <= roles and len(set(found)) == len(found):
+        return ""
+    return f"the member said {len(said)} bytes ({said[:24].hex()})"
 
 
 def _foresee_thrown_away(talk: Talk, name: str, tally: Tally) -> None:
@@ -244,6 +327,24 @@ def _foresee_thrown_away(talk: Talk, name: str, tally: Tally) -> None:
     tally.foresee(name, counts if talk.end == "shut" else {}, {} if talk.end == "shut" else counts)
 
 
+_ROLE_AT: Final = 4 + 18
+"""Where a sealed hello has its role."""
+_OF_GENUINE: Final = tuple(
+    f"{HELLO}{why}"
+    for why in (
+        "replayed",
+        "hello-role",
+        "hello-length",
+        "hello-short",
+        "hello-cookie",
+        "hello-version",
+        "not-sealed",
+        "key-unknown",
+        "forged",
+    )
+)
+"""What may be refused where a genuine hello is said again: the hello, or what follows it, which a
+member takes for the next one."""
 _ANY: Final = dict.fromkeys(("short", "magic", "version", "truncated", "size"), 1)
 
 

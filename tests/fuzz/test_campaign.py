@@ -15,7 +15,7 @@ from tests.fuzz import report
 from tests.fuzz.campaign import Campaign, Plan, Play, fingerprint, halved, repeat_command
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import TARGETS, Target
-from tests.fuzz.rounds import FORGED, PLAIN, Result, Round, Tell
+from tests.fuzz.rounds import FORGED, KEYED, PLAIN, Result, Round, Tell
 from tests.fuzz.tallies import Tally
 
 PLAN = Plan(frames=100_000, seed=1, targets=tuple(t.name for t in TARGETS), round_frames=8000)
@@ -58,6 +58,16 @@ def test_all_frames_are_sent_once_to_every_target_in_its_share() -> None:
 def test_one_target_gets_all_frames() -> None:
     plan = Plan(frames=4000, seed=1, targets=("agent",), first=800)
     assert [(one.first, one.count) for one in plan.rounds()] == [(800, 4000)]
+
+
+def test_with_keys_there_is_one_part_of_all_frames() -> None:
+    plan = replace(PLAN, parts=(KEYED,))
+    assert sum(one.count for one in plan.rounds()) == pytest.approx(PLAN.frames, rel=0.01)
+    assert {(one.part, one.is_keyed) for one in plan.rounds()} == {(KEYED, True)}
+    assert not any(one.is_keyed for one in PLAN.rounds())
+    one = replace(plan.rounds()[0], settings=("GMS.x=1",))
+    assert "--keyed --seed 1" in repeat_command(one, Path("f.json"))
+    assert "--set GMS.x=1" in repeat_command(one, Path("f.json"))
 
 
 def test_every_target_has_its_turn_early() -> None:
@@ -166,6 +176,10 @@ def test_the_report_names_what_can_change_a_view_and_counts_it_apart() -> None:
     assert "views changed 2 times" in text
     assert "LEAVE_REQ of GMS 3: of a member" in text
     assert "MERGE_REQ of GMS 1: of anybody" in text
+    result = replace(result, round=replace(one, part=KEYED), views=0)
+    (line,) = report.powers([result])
+    assert line.startswith("keyed: 3 frames that can change a view without keys")
+    assert line.endswith("views changed 0 times")
     assert repeat_command(one, Path("f.json")).endswith(
         "--part forged --seed 1 --from 0 --frames 8 --facts f.json"
     )

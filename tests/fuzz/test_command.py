@@ -70,6 +70,16 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(plays: dict[str, Any], tmp_
     assert command.main([*words, "--seed", "2"]) == Exit.USAGE
 
 
+@pytest.mark.usefixtures("plays")
+def test_keys_leave_no_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--target", "udp", "--frames", "800", "--keyed", "--out", str(tmp_path))
+    assert command.main(words) == Exit.HOLDS
+    assert "udp keyed  800" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        command.main([*words, "--part", "plain"])
+    assert ended.value.code == Exit.USAGE
+
+
 def test_without_namespaces_it_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from tests.fuzz.frames import CHUNK, FrameMaker
 from tests.fuzz.groups import routes
 from tests.fuzz.nouns import Nouns
 from tests.fuzz.powers import Power, power_of
-from tests.fuzz.reading import BY_STACK, FORESEEN, IN_HEADS, foresee
+from tests.fuzz.reading import BY_STACK, FORESEEN, IN_HEADS, IN_SEALS, foresee
 from tests.fuzz.streams import talks
 
 CLUSTER = hash64(b"demo") & 0xFFFFFFFF
@@ -90,9 +90,15 @@ def test_plain_frames_have_no_power_and_are_still_in_members_names() -> None:
     assert named > len(frames) / 5
 
 
-def test_with_keys_no_frame_has_power() -> None:
+def test_a_group_with_keys_is_sent_what_has_power_without() -> None:
+    """Half of it as it is, so that it is refused for its lack of a seal alone."""
     keyed = facts(is_keyed=True)
-    assert {f.power for f in FrameMaker(keyed, 1, is_defused=False).frames(0, 800)} == {Power.NONE}
+    frames = list(FrameMaker(keyed, 1, is_defused=False).frames(0, 800))
+    assert {frame.power for frame in frames} == set(Power)
+    for frame in frames:
+        if frame.power is not Power.NONE:
+            told = foresee(frame.data, keyed.shorts[0], keyed)
+            assert told.certain == {"not-sealed": 1}
 
 
 @pytest.mark.slow
@@ -120,6 +126,7 @@ def test_a_member_counts_what_is_foreseen_and_goes_on(stack: str, is_defused: bo
             reasons += counted
             now += 0.001
     assert set(+reasons) == {*IN_HEADS, *BY_STACK}
+    assert set(FORESEEN) == {*IN_HEADS, *IN_SEALS, *BY_STACK}
     views = stack_.take_news().views
     if is_defused:
         assert [view.id.number for view in views] == [known.view]

@@ -14,7 +14,7 @@ from tests.fuzz import rounds
 from tests.fuzz.datagrams import FILTERED
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES
-from tests.fuzz.rounds import BLOCKS, LEAST_RATE, MIB, PLAIN, Assault, Result, Round
+from tests.fuzz.rounds import BLOCKS, KEYED, LEAST_RATE, MIB, PLAIN, Assault, Result, Round
 from tests.fuzz.tallies import Tally
 
 COUNT = BLOCKS * 64 * CHUNK
@@ -108,11 +108,13 @@ class Attacker:
         return tally
 
 
-def assault(does: Callable[[Group, int], None] = lambda _group, _first: None) -> tuple[Result, Any]:
+def assault(
+    does: Callable[[Group, int], None] = lambda _group, _first: None, part: str = PLAIN
+) -> tuple[Result, Any]:
     """A round at such a group; `does` happens after each block."""
     group = Group()
     attacker = Attacker(group, does)
-    result = Result(round=Round(target="udp", part=PLAIN, seed=1, first=0, count=COUNT))
+    result = Result(round=Round(target="udp", part=part, seed=1, first=0, count=COUNT))
     made = Assault(group, attacker, result, lambda _text: None)  # type: ignore[arg-type]
     made.run()
     made.count_files()
@@ -187,6 +189,23 @@ def test_a_refusal_too_few_or_too_many_is_found(change: int, counted: int) -> No
     assert finding == (
         f"n0 counted {total - 64 + counted} refusals for digest, not {total} to {total}"
     )
+
+
+@pytest.mark.parametrize(("part", "number", "is_found"), [
+    (KEYED, 1, False), (KEYED, 10**6, True), (PLAIN, 1, True),
+])  # fmt: skip  # one case after the other
+def test_what_members_say_twice_in_one_seal_is_no_replay_of_the_attacker(
+    part: str, number: int, *, is_found: bool
+) -> None:
+    """A few a second, in a group with keys; more are a finding."""
+
+    def repeats(group: Group, first: int) -> None:
+        if first == 0:
+            group.stats["n0"]["stack.refused.replayed"] += number
+
+    findings = assault(repeats, part)[0].findings
+    assert bool(findings) is is_found
+    assert not is_found or findings[0].startswith(f"n0 counted {number} refusals for replayed")
 
 
 def test_what_may_be_refused_has_a_range() -> None:
