@@ -1,4 +1,5 @@
 """Lines for people about who is not heard: strangers, or members that were started wrongly."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

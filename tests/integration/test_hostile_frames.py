@@ -87,9 +87,6 @@ def test_streams_at_a_group_with_a_key(tmp_path: Path) -> None:
     assert result.sent["KEYS"] > 50
 
 
-# Answers that a stranger does not read wait outside the budget of strangers: a MiB and more on each
-# connection. Take the mark away when they are counted there.
-@pytest.mark.xfail(reason="what waits for strangers has no bound of its own", strict=False)
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["tcp", "tcp-nio2"])
 def test_who_asks_and_never_reads_costs_a_bounded_amount(target: str, tmp_path: Path) -> None:
