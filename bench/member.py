@@ -23,7 +23,7 @@ from bench.percentiles import percentiles
 from stormcast.node.channel import Channel, ChannelConfig
 from stormcast.node.core.model import Address, Delivery, View
 from stormcast.node.member.member import tune_collector
-from stormcast.node.protocols.test_protocols import DelayConfig
+from stormcast.node.protocols.testing import DelayConfig
 from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.trace.journal import JournalConfig
 

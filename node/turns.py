@@ -16,7 +16,7 @@ from stormcast.node.protocols.port import Abandoned
 from stormcast.node.stack import News, Stack
 from stormcast.node.transports.base import Transport
 from stormcast.node.transports.monitors import Monitors
-from stormcast.node.transports.places import MAX_LEARNED
+from stormcast.node.transports.peer_places import MAX_LEARNED
 
 TURNS_AT_ONCE: Final = 4
 """Turns in a row, for an application that answers what it gets, before the event loop does other

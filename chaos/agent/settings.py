@@ -21,7 +21,7 @@ from stormcast.node.control.settings import (
 )
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.names import NAME, check_name
-from stormcast.node.reading.places import placed
+from stormcast.node.reading.error_places import placed
 from stormcast.node.reading.yaml_nodes import Item, compose
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")

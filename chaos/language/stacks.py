@@ -12,7 +12,7 @@ from stormcast.chaos.language.cluster import Cluster, Settings
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.reading.documents import read_document
-from stormcast.node.reading.places import to_blame
+from stormcast.node.reading.error_places import to_blame
 from stormcast.node.settings import StackSettings, is_of_test_protocol, load_settings
 
 STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})

@@ -14,7 +14,7 @@ from typing import Any, Final
 from stormcast.node.core import wire
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from stormcast.node.reading.places import placed
+from stormcast.node.reading.error_places import placed
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_RATE, SETTING_SIZE
 
 Names = tuple[str, ...]

@@ -15,10 +15,10 @@ from stormcast.node.control.settings import REQUIRED, TLS_MODES, TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.member.loads import read_loads
 from stormcast.node.member.workload import VERIFY
-from stormcast.node.protocols.test_protocols import read_test_protocol
+from stormcast.node.protocols.testing import read_test_protocol
 from stormcast.node.reading.documents import read_document
+from stormcast.node.reading.error_places import placed
 from stormcast.node.reading.parsing import text_of
-from stormcast.node.reading.places import placed
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, Quantity
 from stormcast.node.settings import GENERATIONS, StackSettings
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES

@@ -32,8 +32,8 @@ from stormcast.node.member.options import (
     Option,
     Setting,
 )
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
-from stormcast.node.reading.places import placed, to_blame
+from stormcast.node.protocols.testing import TEST_PROTOCOLS
+from stormcast.node.reading.error_places import placed, to_blame
 from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.settings import (
     GENERATIONS,

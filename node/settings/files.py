@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.reading.documents import Document, read_document
+from stormcast.node.reading.error_places import placed, to_blame
 from stormcast.node.reading.parsing import text_of
-from stormcast.node.reading.places import placed, to_blame
 from stormcast.node.settings.layers import build_layer
 from stormcast.node.settings.rules import check_known, check_order
 

@@ -10,7 +10,7 @@ from stormcast.node.core.errors import require
 from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, read_test_protocol
+from stormcast.node.protocols.testing import TEST_PROTOCOLS, read_test_protocol
 from stormcast.node.protocols.unicast import Historical
 from stormcast.node.reading.fields import build
 from stormcast.node.settings.jgroups_names import setting_here

@@ -12,8 +12,8 @@ from typing import Any
 
 from stormcast.node.core.errors import ConfigError, require, require_type, suggestion
 from stormcast.node.core.timing import Timing
+from stormcast.node.reading.error_places import to_blame
 from stormcast.node.reading.fields import build
-from stormcast.node.reading.places import to_blame
 from stormcast.node.settings.files import (
     Listed,
     is_museum,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
+from stormcast.node.protocols.testing import TEST_PROTOCOLS
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.protocols import (
     CONFIGS,

@@ -11,7 +11,7 @@ from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.frag import FragConfig
 from stormcast.node.protocols.multicast import MulticastConfig
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
+from stormcast.node.protocols.testing import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import UnicastConfig
 from stormcast.node.protocols.windowed import changed
 from stormcast.node.reading.fields import convert

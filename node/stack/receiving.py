@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
     from stormcast.node.stack.group import Group
-    from stormcast.node.stack.test_protocols import TestProtocols
+    from stormcast.node.stack.testing import TestProtocols
     from stormcast.node.stack.unreliable import Unreliable
 
 Route = Callable[[Head, bytes, float], None]

@@ -19,7 +19,7 @@ from stormcast.node.core.model import Address, Delivery, View
 from stormcast.node.protocols.events import Install, Role
 from stormcast.node.protocols.multicast import Multicast
 from stormcast.node.protocols.port import Abandoned, Frame, Port
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
+from stormcast.node.protocols.testing import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
@@ -34,7 +34,7 @@ from stormcast.node.stack.positions import MulticastPositions, UnicastPositions
 from stormcast.node.stack.receiving import Receiver
 from stormcast.node.stack.record import Record
 from stormcast.node.stack.sending import Sender
-from stormcast.node.stack.test_protocols import Let, TestProtocols
+from stormcast.node.stack.testing import Let, TestProtocols
 from stormcast.node.stack.unreliable import Unreliable
 from stormcast.node.trace.tracer import Tracer
 

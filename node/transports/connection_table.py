@@ -32,7 +32,7 @@ from stormcast.node.transports.handshake import (
 )
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.places import MAX_LEARNED, Places
+from stormcast.node.transports.peer_places import MAX_LEARNED, Places
 from stormcast.node.transports.room import Room
 from stormcast.node.transports.strangers import Strangers
 from stormcast.node.transports.stream_sockets import tune

@@ -8,7 +8,7 @@ from typing import Final
 
 from stormcast.node.core import wire
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.places import HeardPlaces
+from stormcast.node.transports.peer_places import HeardPlaces
 from stormcast.node.transports.reach import LARGEST, Reach
 
 KIND_AT: Final = wire.OFFSETS["kind"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from stormcast.node.transports.places import MAX_LEARNED
+from stormcast.node.transports.peer_places import MAX_LEARNED
 from stormcast.node.transports.stream_sockets import tune
 
 SEARCH_SHARE: Final = 0.25

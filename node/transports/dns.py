@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.protocols.discovery import DnsPingConfig
 from stormcast.node.transports.interfaces import SocketAddress
-from stormcast.node.transports.places import numeric, parse_where
+from stormcast.node.transports.peer_places import numeric, parse_where
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver

@@ -18,7 +18,7 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.protocols.discovery import Discovery, DnsPing
 from stormcast.node.transports.dns import DnsLookup
 from stormcast.node.transports.interfaces import SocketAddress
-from stormcast.node.transports.places import numeric
+from stormcast.node.transports.peer_places import numeric
 
 LOOKUP_INTERVAL: Final = 2.0
 """Least seconds between two look-ups."""

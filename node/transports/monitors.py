@@ -28,7 +28,7 @@ from stormcast.node.transports.handshake import (
 )
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.listener import BACKLOG
-from stormcast.node.transports.places import parse_where
+from stormcast.node.transports.peer_places import parse_where
 from stormcast.node.transports.watchers import SealedWatcher, Watcher, Watchers
 
 if TYPE_CHECKING:

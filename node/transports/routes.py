@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stormcast.node.transports.interfaces import SocketAddress
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.places import Places
+from stormcast.node.transports.peer_places import Places
 from stormcast.node.transports.reach import Reach
 
 

@@ -16,7 +16,7 @@ from stormcast.node.transports.handshake import LENGTH
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.listener import Listener
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.places import MAX_LEARNED
+from stormcast.node.transports.peer_places import MAX_LEARNED
 from stormcast.node.transports.strangers import MOST_FOR_ONE
 
 if TYPE_CHECKING:

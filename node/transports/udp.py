@@ -31,7 +31,7 @@ from stormcast.node.transports.datagram_writer import DatagramWriter
 from stormcast.node.transports.group_socket import GroupSocket, group_name
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.places import HeardPlaces
+from stormcast.node.transports.peer_places import HeardPlaces
 from stormcast.node.transports.reach import Reach
 from stormcast.node.transports.routes import Routes
 

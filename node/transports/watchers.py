@@ -18,7 +18,7 @@ from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import LENGTH, whole_hello_untrusted
-from stormcast.node.transports.places import parse_where
+from stormcast.node.transports.peer_places import parse_where
 
 STRANGERS_PART: Final = 2
 """Strangers may have one of so many parts of all connections, and one address a quarter of that

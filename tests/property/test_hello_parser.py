@@ -18,7 +18,7 @@ from stormcast.node.transports.handshake import (
     pack_hello,
     unpack_hello_untrusted,
 )
-from stormcast.node.transports.places import parse_where
+from stormcast.node.transports.peer_places import parse_where
 
 CLUSTER = 0xC1
 REASONS = {

@@ -52,7 +52,7 @@ from stormcast.node.protocols.multicast import (
     MulticastConfig,
     Nakack2Config,
 )
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, TestProtocolConfig
+from stormcast.node.protocols.testing import TEST_PROTOCOLS, TestProtocolConfig
 from stormcast.node.protocols.unicast import (
     Historical,
     Unicast1Config,

@@ -14,7 +14,7 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import read_match
 from stormcast.node.core.model import FIRST, OOB
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.test_protocols import (
+from stormcast.node.protocols.testing import (
     TEST_PROTOCOLS,
     Item,
     TestProtocol,

@@ -9,7 +9,7 @@ import pytest
 
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.transports.interfaces import Interface, choose, interfaces
-from stormcast.node.transports.places import numeric, parse_where
+from stormcast.node.transports.peer_places import numeric, parse_where
 
 
 def there(*entries: str) -> list[Interface]:

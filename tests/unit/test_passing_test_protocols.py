@@ -16,12 +16,12 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import NO_RELIABILITY, Address, Delivery
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.port import Port
-from stormcast.node.protocols.test_protocols import read_test_protocol
+from stormcast.node.protocols.testing import read_test_protocol
 from stormcast.node.protocols.unicast import Unicast3Config
 from stormcast.node.settings import DISCOVERIES, StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
-from stormcast.node.stack.test_protocols import TestProtocols
+from stormcast.node.stack.testing import TestProtocols
 from stormcast.node.trace.tracer import Tracer
 from tests.helpers.world import World
 

@@ -16,7 +16,7 @@ from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.proof import Proof
 from stormcast.node.trace.tracer import Tracer
 from stormcast.node.transports.interfaces import Interface, SocketAddress
-from stormcast.node.transports.places import MAX_LEARNED, HeardPlaces
+from stormcast.node.transports.peer_places import MAX_LEARNED, HeardPlaces
 from tests.helpers.layers import Layers, address, view
 
 CLUSTER = 7

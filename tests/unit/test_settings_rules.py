@@ -17,7 +17,7 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.discovery import DnsPingConfig
-from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, read_test_protocol
+from stormcast.node.protocols.testing import TEST_PROTOCOLS, read_test_protocol
 from stormcast.node.reading.fields import build
 from stormcast.node.settings import StackSettings, load_settings, read_layers
 from stormcast.node.settings.protocols import CONFIGS

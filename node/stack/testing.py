@@ -19,7 +19,7 @@ from stormcast.node.core.errors import require, suggestion
 from stormcast.node.core.model import NO_RELIABILITY, Delivery
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.port import Frame, Port
-from stormcast.node.protocols.test_protocols import (
+from stormcast.node.protocols.testing import (
     TEST_PROTOCOLS,
     Item,
     Items,

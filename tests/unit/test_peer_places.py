@@ -6,7 +6,7 @@ from stormcast.node.core.contacts import MAX_PROVED
 from stormcast.node.core.model import Address
 from stormcast.node.stack.receiving import NOT_TAKEN
 from stormcast.node.transports.interfaces import Interface, SocketAddress
-from stormcast.node.transports.places import (
+from stormcast.node.transports.peer_places import (
     MAX_HEARD,
     MAX_LEARNED,
     MAX_NAMED,
