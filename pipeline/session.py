@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,7 +104,14 @@ def spark_session(
         try:
             yield session
         finally:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop a session. If its JVM is gone, nothing is left to stop, and whoever used it was told."""
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+        session.stop()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -181,7 +180,6 @@ class Verifier:
 
     def write_violations(self, judgement: Judgement, out: Path) -> None:
         """Write all violations of one run as Parquet, with members' labels, not their short ids."""
-        shutil.rmtree(out, ignore_errors=True)
         found, run = self.violations, judgement.question.run
         if found is None or not judgement.violations:
             return
