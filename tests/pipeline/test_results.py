@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import run
+from types import ModuleType
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from stormcast.exits import Exit
 from stormcast.node import trace
 from stormcast.node.core.names import printable
-from stormcast.pipeline import cli, gather, measure, session
+from stormcast.pipeline import cli, gather, measure, purges, session
+from stormcast.pipeline.checks import g6_multicast, g6_purge_safety, g7_connections
+from stormcast.pipeline.files import find_all
+from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Question
 from stormcast.pipeline.report.run_files import read_run
 from stormcast.pipeline.report.writing import write_report
@@ -224,3 +228,30 @@ def test_a_spark_that_goes_away_is_told_in_one_line(when: str, tmp_path: Path) -
         assert "b: holds" in done.stdout
         assert verdicts == [True, True]
         assert all((path / "report.html").exists() for path in runs)
+
+
+def test_early_purges_are_looked_for_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though two checks ask for them."""
+    traces = {"run": export_run(write_run(clean(), tmp_path / "run"))}
+    tables, _defects = load(spark, find_all(traces))
+    looked: list[object] = []
+    whole = purges.suspicious
+
+    def counted(*words: Any) -> DataFrame:
+        looked.append(words)
+        return whole(*words)
+
+    for module in modules_with("suspicious", whole):
+        monkeypatch.setattr(module, "suspicious", counted)
+    monkeypatch.setattr(g6_multicast, "suspicious", whole)
+    g6_purge_safety.purge_safety(tables)
+    g7_connections.apart(tables)
+    assert len(looked) == 1
+
+
+def modules_with(name: str, what: object) -> list[ModuleType]:
+    """The modules that know something by this name."""
+    modules = [one for word, one in sys.modules.items() if word.startswith("stormcast.pipeline")]
+    return [one for one in modules if getattr(one, name, None) is what]
