@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from stormcast.exits import Exit
 from stormcast.pipeline import session
-from stormcast.pipeline.questions import CannotError, Question, VerifyError
+from stormcast.pipeline.questions import CannotError, Question, VerifyError, one_line
 from stormcast.whole import write_whole
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from stormcast.pipeline.files import Files
     from stormcast.pipeline.judgement import Judgement
     from stormcast.pipeline.measured import Breach
-    from stormcast.pipeline.tables import Tables
+    from stormcast.pipeline.verdict import Verifier
 
 VERIFY: Final = "verify"
 """The folder in a run's directory with the verdict of Spark; the run's own verdict stays."""
@@ -59,7 +60,7 @@ class Order:
     is_brief: bool = False
     """Whether runs that hold are not printed."""
     on_measured: Callable[[Task], object] = lambda _task: None
-    """Called when all results of a run are written, so that a report may be made."""
+    """Called for each run when all results are written, so that a report may be made."""
 
     @property
     def questions(self) -> list[Question]:
@@ -91,60 +92,104 @@ def _verify(order: Order) -> int:
     session.check_pyspark()
     from stormcast.pipeline import files as found  # noqa: PLC0415 it needs PySpark
 
-    # PySpark logs each exception that it raises, with the stack of the JVM.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    # PySpark logs each exception that it raises, with the stack of the JVM; Py4J, each connection
+    # that ends before its time, by a logger of its own and by the root's.
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_by_py4j)
     files = found.find_all({question.run: question.traces for question in order.questions})
     rows = sum(trace.rows for traces in files.values() for trace in traces)
     started = monotonic()
     say(f"{len(files)} run{'s' * (len(files) > 1)}, {rows:,} events, Spark on {order.master}")
     with session.spark_session(order.master, rows=rows) as spark:
-        judgements = _judge(spark, order, files)
+        code = _judge(spark, order, files)
     say(f"done in {monotonic() - started:.0f}s")
-    return exit_code(judgements)
+    return code
 
 
-def _judge(spark: SparkSession, order: Order, files: Files) -> list[Judgement]:
-    from stormcast.pipeline.load import load  # noqa: PLC0415 they need PySpark
+def _is_not_by_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _judge(spark: SparkSession, order: Order, files: Files) -> Exit:
+    from stormcast.pipeline.halves import SparkLost, check_spark  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline.load import load  # noqa: PLC0415 as above
     from stormcast.pipeline.verdict import Verifier  # noqa: PLC0415 as above
 
     say("reading the traces")
-    tables, defects = load(spark, files)
-    verifier = Verifier(tables, order.questions, say)
-    judgements = verifier.judge(defects)
-    for task, judgement in zip(order.tasks, judgements, strict=True):
-        task.out.mkdir(parents=True, exist_ok=True)
-        # Remove older results first: if this process is killed now, they must not lie beside those
-        # of another judgement.
-        for older in (METRICS, VERDICT):
-            (task.out / older).unlink(missing_ok=True)
-        verifier.write_violations(judgement, task.out / VIOLATIONS)
-        write_whole(task.out / VERDICT, json.dumps(judgement.as_json(), indent=2) + "\n")
-    # What is measured, and reports, are worth less than the verdicts: those are told first.
-    tell(order, judgements)
     try:
-        _measure(order, tables, verifier.breaches(judgements))
-    except Exception as error:  # noqa: BLE001 whatever goes wrong, the verdicts stand
-        say(f"nothing is measured: {_one_line(error)}; the verdicts stand, without reports")
-    return judgements
+        tables, defects = load(spark, files)
+        verifier = Verifier(tables, order.questions, say)
+        judgements = verifier.judge(defects)
+    except Exception as error:
+        check_spark(spark, error)
+        raise
+    unwritten = dict(_write_verdicts(order.tasks, judgements))
+    # What is measured, and reports, are worth less than the verdicts: those are told first.
+    tell(order, judgements, unwritten)
+    try:
+        _write_violations(order, verifier, judgements)
+        _measure(order, verifier, verifier.breaches(judgements))
+    except SparkLost as error:
+        say(f"{error}. The verdicts stand; metrics or violations are missing")
+    _report(order)
+    code = exit_code(judgements)
+    return Exit.UNKNOWN if unwritten and code is Exit.HOLDS else code
 
 
-def _one_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
+def _write_verdicts(
+    tasks: Sequence[Task], judgements: Sequence[Judgement]
+) -> Iterator[tuple[str, str]]:
+    """Write all verdicts; yields the runs whose verdict cannot be written, each with the reason."""
+    for task, judgement in zip(tasks, judgements, strict=True):
+        try:
+            task.out.mkdir(parents=True, exist_ok=True)
+            # Remove older results first: if this process is killed now, they must not lie beside
+            # those of another judgement.
+            for older in (METRICS, VERDICT):
+                (task.out / older).unlink(missing_ok=True)
+            shutil.rmtree(task.out / VIOLATIONS, ignore_errors=True)
+            write_whole(task.out / VERDICT, json.dumps(judgement.as_json(), indent=2) + "\n")
+        except OSError as error:
+            yield task.question.run, one_line(error)
 
 
-def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
-    """Measure all runs, and write the metrics beside each verdict."""
-    from stormcast.pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
+def _write_violations(order: Order, verifier: Verifier, judgements: Sequence[Judgement]) -> None:
+    for task, judgement in zip(order.tasks, judgements, strict=True):
+        try:
+            verifier.write_violations(judgement, task.out / VIOLATIONS)
+        except Exception as error:  # noqa: BLE001 whatever goes wrong, the others' are written
+            verifier.check_spark(error)
+            run = task.question.run
+            say(order.shown(f"{run}: its violations are not written: {one_line(error)}"))
+
+
+def _measure(order: Order, verifier: Verifier, breaches: Mapping[str, tuple[Breach, ...]]) -> None:
+    """Measure the runs without defects, and write the metrics beside each verdict. A run that
+    cannot be measured has none."""
+    from stormcast.pipeline.measure import measure_in_halves  # noqa: PLC0415 it needs PySpark
 
     say("measuring")
-    runs = [question.run for question in order.questions]
-    for run, metrics in measure_runs(tables.events, runs).items():
-        task = order.tasks[runs.index(run)]
-        replace(metrics, breaches=breaches.get(run, ())).write(task.out / METRICS)
+    measured, failed = measure_in_halves(verifier.sound_events, verifier.sound)
+    for task in order.tasks:
+        run = task.question.run
+        try:
+            if run in measured:
+                metrics = replace(measured[run], breaches=breaches.get(run, ()))
+                metrics.write(task.out / METRICS)
+        except Exception as error:  # noqa: BLE001 whatever it was, the others have theirs
+            failed[run] = one_line(error)
+        if run in failed:
+            say(order.shown(f"{run} has no metrics: {failed[run]}; its verdict stands"))
+
+
+def _report(order: Order) -> None:
+    """Have a report made of each run, with metrics or without."""
+    for task in order.tasks:
         try:
             order.on_measured(task)
         except Exception as error:  # noqa: BLE001 a report that fails must not take the others along
-            say(order.shown(f"{run} has no report: {_one_line(error)}"))
+            say(order.shown(f"{task.question.run} has no report: {one_line(error)}"))
 
 
 def exit_code(judgements: Sequence[Judgement]) -> Exit:
@@ -153,17 +198,27 @@ def exit_code(judgements: Sequence[Judgement]) -> Exit:
     return Exit.of(worst)
 
 
-def tell(order: Order, judgements: Sequence[Judgement]) -> None:
-    """Print the results: a JSON object per run and line, or text."""
+def tell(
+    order: Order, judgements: Sequence[Judgement], unwritten: Mapping[str, str] | None = None
+) -> None:
+    """Print the results: a JSON object per run and line, or text. `unwritten` says by run why its
+    verdict is not written."""
+    failed = unwritten or {}
     for task, judgement in zip(order.tasks, judgements, strict=True):
+        why = failed.get(task.question.run)
+        where = f"written to {task.out}" if why is None else f"not written: {why}"
         if order.as_json:
             print(json.dumps(judgement.as_json()))
-        elif not order.is_brief or str(judgement.verdict) != "holds":
+            if why is not None:
+                say(order.shown(f"{task.question.run} is {where}"))
+        elif not order.is_brief or str(judgement.verdict) != "holds" or why is not None:
             # Line by line: a line break in a name must not make another line.
-            print("\n".join(map(order.shown, _in_words(judgement, task.out))))
+            print("\n".join(map(order.shown, [*_in_words(judgement), where])))
+    # What comes now may take minutes, or end this process.
+    sys.stdout.flush()
 
 
-def _in_words(judgement: Judgement, out: Path) -> list[str]:
+def _in_words(judgement: Judgement) -> list[str]:
     lines = [f"{judgement.question.run}: {judgement.verdict}"]
     for finding in judgement.findings:
         by = "" if finding.by == "spark" else "  (when it ran)"
@@ -171,5 +226,4 @@ def _in_words(judgement: Judgement, out: Path) -> list[str]:
         lines += (f"      {event}" for event in finding.witness)
     if judgement.not_judged:
         lines.append(f"not judged here: {' '.join(judgement.not_judged)}")
-    lines.append(f"written to {out}")
     return lines

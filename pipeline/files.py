@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stormcast.pipeline.questions import CannotError, VerifyError
+from stormcast.pipeline.halves import Runs, check_spark, in_halves
+from stormcast.pipeline.questions import CannotError, VerifyError, one_line
 from stormcast.pipeline.schema import COLUMNS, EVENTS, SCHEMA_NAME, SCHEMA_VERSION
 from stormcast.pipeline.tables.kept import keep
 
@@ -61,9 +63,9 @@ def _describe(path: Path) -> TraceFile:
         schema = footer.schema.to_arrow_schema()
         said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
         notes = tuple(map(str, json.loads(said.get("stormcast.notes", '["it says no notes"]'))))
-        runs = _runs_of(footer)
+        runs, nameless = _runs_of(footer)
     except Exception as error:  # noqa: BLE001 whatever a file that is no Parquet makes a reader say
-        return _broken(path, f"cannot be read as Parquet ({_one_line(error)})")
+        return _broken(path, f"cannot be read as Parquet ({one_line(error)})")
     name, version = said.get("stormcast.schema"), said.get("stormcast.schema_version")
     if (name, version) != (SCHEMA_NAME, SCHEMA_VERSION):
         return _broken(
@@ -78,6 +80,8 @@ def _describe(path: Path) -> TraceFile:
             return _broken(path, f"has no column {column}: export the run again")
         if has is not None and has != wanted:
             return _broken(path, f"has a column {column} of {has}, not of {wanted}")
+    if nameless:
+        return _broken(path, "has events of no run")
     return TraceFile(path, path.stem, runs, footer.num_rows, notes)
 
 
@@ -85,17 +89,16 @@ def _broken(path: Path, why: str) -> TraceFile:
     return TraceFile(path, path.stem, (), 0, (), f"{path.name} {why}")
 
 
-def _one_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]
-
-
-def _runs_of(footer: Any) -> tuple[str, ...]:  # noqa: ANN401 pyarrow has no types
-    names = set()
+def _runs_of(footer: Any) -> tuple[tuple[str, ...], int]:  # noqa: ANN401 pyarrow has no types
+    """Return the least and the greatest names of a run, and how many events have none."""
+    names, nameless = set(), 0
     for index in range(footer.num_row_groups):
         statistics = footer.row_group(index).column(0).statistics
         if statistics is not None and statistics.has_min_max:
             names |= {statistics.min, statistics.max}
-    return tuple(sorted(names))
+        if statistics is not None and statistics.has_null_count:
+            nameless += statistics.null_count
+    return tuple(sorted(names)), nameless
 
 
 def find_all(directories: Mapping[str, Path]) -> dict[str, list[TraceFile]]:
@@ -119,17 +122,21 @@ def read_all(spark: SparkSession, files: Files) -> tuple[DataFrame, Defects]:
     }
     try:
         return keep(read(spark, _readable(files, found))), found
-    except Exception:
-        # Java has many words for a file that it cannot read, and none says which file it was. To
-        # look for it costs as much as to read all of them, so nobody does before.
-        unreadable = {
-            run: [why for trace in traces if not found[run] and (why := _bad_page(trace.path))]
-            for run, traces in files.items()
-        }
-        if not any(unreadable.values()):
-            raise
-    found = {run: [*reasons, *unreadable[run]] for run, reasons in found.items()}
-    return keep(read(spark, _readable(files, found))), found
+    except Exception as error:  # noqa: BLE001 see below
+        check_spark(spark, error)
+    # Java has many words for a file that it cannot read, and none says which file it was. To look
+    # for it costs as much as to read all of them, so nobody does before.
+    for run, traces in files.items():
+        if not found[run]:
+            found[run] = [why for trace in traces if (why := _bad_page(trace.path))]
+
+    def read_some(runs: Runs) -> DataFrame:
+        return keep(read(spark, [trace for run in runs for trace in files[run]]))
+
+    readable = tuple(run for run, reasons in found.items() if not reasons)
+    parts, crashed = in_halves(spark, readable, read_some)
+    found |= {run: [f"its files cannot be read: {why}"] for run, why in crashed.items()}
+    return reduce(DataFrame.unionByName, parts, read(spark, [])), found
 
 
 def _readable(files: Files, found: Defects) -> list[TraceFile]:
@@ -144,7 +151,7 @@ def _bad_page(path: Path) -> str:
             for _batch in file.iter_batches():
                 pass
     except Exception as error:  # noqa: BLE001 whatever a broken file makes a reader say
-        return f"{path.name} cannot be read to its end ({_one_line(error)})"
+        return f"{path.name} cannot be read to its end ({one_line(error)})"
     return ""
 
 

@@ -7,14 +7,18 @@ pass over a value. The corpus has one trace for each reason (`tests/oracles/impo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from math import isnan
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite, isnan
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+
+ALWAYS: Final = ("kind", "number", "member", "short_id", "stream", "peer", "conn", "epoch", "bytes",
+                 "digest", "trim", "flags")  # fmt: skip  # a list of words
+"""Columns that each event has a value in, besides those that are checked for their range."""
 
 
 def records(events: DataFrame) -> DataFrame:
@@ -23,10 +27,16 @@ def records(events: DataFrame) -> DataFrame:
     named = F.format_string("event %s (%s)", number.cast("string"), F.col("kind"))
     is_finite = time.isNotNull() & ~F.isnan(time) & (F.abs(time) < words.INFINITY)
     fits = F.lit(True)
-    for column in ("lo", "hi", "count", "view"):
+    for column in ("lo", "hi", "count", "view", "number"):
         fits = fits & F.col(column).isNotNull() & F.col(column).between(0, words.MOST)
+    is_lacking = F.lit(False)
+    for column in ALWAYS:
+        is_lacking = is_lacking | F.col(column).isNull()
+    lacking = F.concat_ws(
+        ", ", *(F.when(F.col(column).isNull(), F.lit(column)) for column in ALWAYS)
+    )
     why = (
-        F.when(number.isNull() | F.col("kind").isNull(), F.lit("an event without number or kind"))
+        F.when(is_lacking, F.concat(F.lit("an event without "), lacking))
         .when(~is_finite, F.concat(named, F.lit(" is at "), _in_words("time")))
         .when(~fits, F.concat(named, F.lit(" has a number that is too large")))
         .when(
@@ -83,9 +93,11 @@ def _check_settings(told: dict[str, Any]) -> None:
     _check_bounds(told)
     for values in (told.get("protocols") or {}).values():
         _check_bounds(values)
-        interval = values.get("xmit_interval")
+        interval, copies = values.get("xmit_interval"), values.get("copies")
         if interval is not None:
             float(interval)
+        if copies is not None and not _whole(0, _COPIES)(copies):
+            raise ValueError(f"copies is {str(copies)[:20]!r}")
 
 
 def _check_bounds(told: dict[str, Any]) -> None:
@@ -93,3 +105,84 @@ def _check_bounds(told: dict[str, Any]) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and (not is_number or isnan(value) or value < 0):
             raise ValueError(f"bound {name} is {value!r}")
+
+
+# -- What the rig says -----------------------------------------------------------------------------
+
+_SHORT: Final = (1 << 32) - 1
+"""The largest short id."""
+_COPIES: Final = 1_000_000
+"""More copies of a frame than any fault makes; sums of so many fit 64 bits."""
+
+
+class _Field(NamedTuple):
+    """What a field of a text may be."""
+
+    is_valid: Callable[[object], bool]
+    is_needed: bool = False
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_seconds(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
+
+
+def _whole(least: int, most: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+_RIG: Final[dict[str, Mapping[str, _Field]]] = {
+    "fault": {
+        "id": _Field(_is_text, is_needed=True),
+        "do": _Field(_is_text, is_needed=True),
+        "phase": _Field(lambda value: value in ("on", "off"), is_needed=True),
+        "member": _Field(_whole(0, _SHORT)),
+        "copies": _Field(_whole(0, _COPIES)),
+        "attribute": _Field(_is_text),
+        "late": _Field(_is_seconds),
+    },
+    "probe": {
+        "id": _Field(_is_text, is_needed=True),
+        "do": _Field(_is_text, is_needed=True),
+        "bit": _Field(_whole(0, words.MOST), is_needed=True),
+    },
+    "exit": {
+        "name": _Field(_is_text, is_needed=True),
+        "ordered": _Field(lambda value: isinstance(value, bool), is_needed=True),
+        "incarnation": _Field(_whole(0, words.MOST)),
+        "signal": _Field(_whole(-words.MOST, words.MOST)),
+        "code": _Field(_whole(-words.MOST, words.MOST)),
+        "member": _Field(_whole(0, _SHORT)),
+        "why": _Field(_is_text),
+    },
+}
+"""By kind of event: what is read of its text. Null is the same as nothing."""
+
+
+def rig(events: DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield run and reason for each event of the rig whose text does not say what it should. There
+    are about as many as a scenario has steps, so they are read here."""
+    told = events.where((F.col("short_id") == words.RIG) & F.col("kind").isin(*_RIG))
+    for row in told.select("run", "member", "kind", "text").orderBy("run", "number").collect():
+        text = row.text or ""
+        try:
+            _check_text(json.loads(text), _RIG[row.kind])
+        except (ValueError, RecursionError) as error:
+            label = row.member or "somebody"
+            yield row.run, f"{label}: '{text[:40]}' does not say what it should: {error}"
+
+
+def _check_text(told: object, fields: Mapping[str, _Field]) -> None:
+    """Raise an error unless a text is an object, and each of its fields is what it may be."""
+    if not isinstance(told, dict):
+        raise ValueError("it is no object")
+    for name, field in fields.items():
+        value = told.get(name)
+        if value is None and field.is_needed:
+            raise ValueError(f"it has no {name}")
+        if value is not None and not field.is_valid(value):
+            raise ValueError(f"{name} is {str(value)[:20]!r}")

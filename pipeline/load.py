@@ -2,7 +2,8 @@
 member can say, proves nothing.
 
 Runs are sorted out in three steps, each of which may rely on the one before: files that cannot be
-read, records that cannot be, and traces that are not whole. So no odd run spoils the others.
+read, records that cannot be, and traces that are not whole. So no odd run spoils the others. If a
+step crashes all the same, it is done for halves of the runs, until it is known for which.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import impossible, words
 from stormcast.pipeline.files import Defects, Files, read_all
+from stormcast.pipeline.halves import Runs, in_halves
 from stormcast.pipeline.tables import Tables
 
 TORN: Final = ": torn block"
@@ -33,9 +35,27 @@ def sort_out(
 ) -> tuple[Tables, Defects]:
     """As `load`, of events that are read already."""
     known = {run: list(reasons) for run, reasons in unreadable.items() if reasons}
+    runs = tuple(run for run in files if run not in known)
+
+    def sorted_out(some: Runs) -> tuple[Tables, Defects]:
+        told = events if some == runs else events.where(F.col("run").isin(*some))
+        return _sort_out(told, {run: files[run] for run in some})
+
+    found, crashed = in_halves(events.sparkSession, runs, sorted_out)
+    for _tables, reasons in found:
+        known |= reasons
+    known |= {run: [f"it cannot be loaded: {why}"] for run, why in crashed.items()}
+    if len(found) == 1 and not crashed:
+        return found[0][0], known
+    return Tables(events.where(~F.col("run").isin(*known))), known
+
+
+def _sort_out(events: DataFrame, files: Files) -> tuple[Tables, Defects]:
+    """Return the tables of all runs whose records can be, and all defects."""
+    known: Defects = {}
     for row in impossible.records(events).orderBy("run", "detail").collect():
         known.setdefault(row.run, []).append(row.detail)
-    for run, reason in impossible.settings(events):
+    for run, reason in (*impossible.settings(events), *impossible.rig(events)):
         known.setdefault(run, []).append(reason)
     tables = Tables(events.where(~F.col("run").isin(*known)) if known else events)
     rest = {run: traces for run, traces in files.items() if run not in known}

@@ -9,8 +9,10 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from stormcast.pipeline import gather, measured, metrics
+from stormcast.pipeline.halves import Runs, in_halves
 from stormcast.pipeline.measured import (
     Grid,
     Life,
@@ -135,6 +137,17 @@ def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
     finally:
         delivered.unpersist()
         timed.unpersist()
+
+
+def measure_in_halves(events: DataFrame, runs: Runs) -> tuple[dict[str, Metrics], dict[str, str]]:
+    """As `measure_runs`; of runs that cannot be measured, return the reasons."""
+
+    def of_some(some: Runs) -> dict[str, Metrics]:
+        told = events if some == runs else events.where(F.col("run").isin(*some))
+        return measure_runs(told, some)
+
+    found, failed = in_halves(events.sparkSession, runs, of_some)
+    return {run: metrics for some in found for run, metrics in some.items()}, failed
 
 
 def chosen(pairs: Sequence[Pair]) -> list[Pair]:

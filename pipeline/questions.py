@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from stormcast.pipeline.findings import Finding
+
+_CALLED: Final = "An error occurred while calling"
+_CAUSE: Final = "Caused by: "
+"""How lines of Java's exceptions begin, in the texts of Py4J."""
 
 
 class VerifyError(Exception):
@@ -15,6 +19,16 @@ class VerifyError(Exception):
 
 class CannotError(VerifyError):
     """This machine lacks something that is needed to verify anything."""
+
+
+def one_line(error: Exception) -> str:
+    """Return the line of an error that says most, or its name if it says nothing."""
+    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    if first.startswith(_CALLED):
+        # What was called says nothing: the last cause does.
+        causes = [line for line in rest if line.startswith(_CAUSE)]
+        first = (causes or rest or [first])[-1 if causes else 0].removeprefix(_CAUSE).lstrip(": ")
+    return first[:200]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

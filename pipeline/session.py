@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -52,12 +54,20 @@ def check_java(who: str = VERIFY) -> None:
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
     if java is None:
         raise CannotError(f"{who} needs a Java runtime, {JAVA} or newer: {remedy}")
+    version = _version_of(java)
+    if version is None or version < JAVA:
+        is_now = f"{java} is {version}" if version is not None else f"{java} does not run"
+        raise CannotError(f"{who} needs Java {JAVA} or newer, and {is_now}: {remedy}")
+
+
+@cache
+def _version_of(java: str) -> int | None:
+    """Return the version of a Java, or None if it does not run. It takes a second to say so, and is
+    asked again when Spark starts."""
     with _marked():
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 Java's own version
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    if version is None or int(version[1]) < JAVA:
-        is_now = f"{java} is {version[1]}" if version else f"{java} does not run"
-        raise CannotError(f"{who} needs Java {JAVA} or newer, and {is_now}: {remedy}")
+    return int(version[1]) if version else None
 
 
 def check_pyspark(who: str = VERIFY) -> None:
@@ -94,7 +104,14 @@ def spark_session(
         try:
             yield session
         finally:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop a session. If its JVM is gone, nothing is left to stop, and whoever used it was told."""
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+        session.stop()
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -28,6 +27,7 @@ from stormcast.pipeline.checks import (
     v_views,
 )
 from stormcast.pipeline.findings import RUN, THE_RUN, Finding, Verdict
+from stormcast.pipeline.halves import Runs, check_spark, in_halves
 from stormcast.pipeline.judgement import Death, Figures, Judgement, Probe
 from stormcast.pipeline.measured import Breach
 from stormcast.pipeline.questions import Question
@@ -69,6 +69,7 @@ MARKED: Final = 40
 """The most violations of a guarantee that charts mark."""
 
 Progress = Callable[[str], None]
+T = TypeVar("T")
 
 
 class _First(NamedTuple):
@@ -90,25 +91,44 @@ class Verifier:
         self._progress = progress
         self._crashed: dict[tuple[str, str], str] = {}
         """By guarantee and run: why its check crashed."""
-        self._parts: dict[tuple[str, ...], Tables] = {}
-        """The tables of some of the runs, where a check crashed for all of them."""
+        self._untold: dict[str, str] = {}
+        """By run: why its violations cannot be told."""
+        self._sound: Runs = ()
+        self._parts: dict[Runs, Tables] = {}
+        """The tables of some of the runs, where something crashed for all of them."""
         self._found: dict[str, DataFrame] = {}
 
     def judge(self, defects: Mapping[str, Sequence[str]]) -> list[Judgement]:
         """Return a judgement for each question, in their order."""
-        figures = self._figures()
+        every = tuple(each.run for each in self._questions)
+        counted, uncounted = self._in_halves("counting", every, self._figures)
+        figures = {run: each for some in counted for run, each in some.items()}
+        # What cannot be counted proves nothing either.
+        odd = {run: [f"it cannot be counted: {why}"] for run, why in uncounted.items()}
+        defects = {**odd, **defects}
         # A defective trace could make a check crash, and each check is for all runs at once.
         self._tables = self._tables.without(defects)
-        runs = tuple(each.run for each in self._questions if each.run not in defects)
+        self._sound = tuple(run for run in every if run not in defects)
         for guarantee, check in self._checks().items():
             self._progress(f"checking {guarantee}")
-            if found := self._violations(guarantee, check, self._tables, runs):
+            if found := self._violations(guarantee, check):
                 self._found[guarantee] = union(*found)
-        firsts = self._firsts()
+        told, self._untold = self._in_halves("telling violations", self._sound, self._firsts)
+        firsts = {key: first for some in told for key, first in some.items()}
         return [
             self._judge_one(question, defects.get(question.run, ()), firsts, figures)
             for question in self._questions
         ]
+
+    @property
+    def sound(self) -> Runs:
+        """The runs without defects, once they are judged."""
+        return self._sound
+
+    @property
+    def sound_events(self) -> DataFrame:
+        """The events of the runs without defects, and maybe of runs that nobody asked for."""
+        return self._tables.events
 
     @property
     def violations(self) -> DataFrame | None:
@@ -116,7 +136,17 @@ class Verifier:
         return union(*self._found.values()) if self._found else None
 
     def breaches(self, judgements: Sequence[Judgement]) -> dict[str, tuple[Breach, ...]]:
-        """Return by run the first violations of each guarantee, for the marks in charts."""
+        """Return by run the first violations of each guarantee, for the marks in charts. A run for
+        which that crashes has none."""
+        by_run = {judgement.question.run: judgement for judgement in judgements}
+
+        def of_some(runs: Runs, _tables: Tables) -> dict[str, tuple[Breach, ...]]:
+            return self._breaches([by_run[run] for run in runs])
+
+        found, _crashed = self._in_halves("marking violations", tuple(by_run), of_some)
+        return {run: breaches for some in found for run, breaches in some.items()}
+
+    def _breaches(self, judgements: Sequence[Judgement]) -> dict[str, tuple[Breach, ...]]:
         found = self.violations
         judged = {each.question.run: each for each in judgements if each.violations}
         if found is None or not judged:
@@ -144,9 +174,12 @@ class Verifier:
             for run, judgement in judged.items()
         }
 
+    def check_spark(self, error: Exception) -> None:
+        """Raise SparkLost if Spark went away, which explains `error`."""
+        check_spark(self._tables.events.sparkSession, error)
+
     def write_violations(self, judgement: Judgement, out: Path) -> None:
         """Write all violations of one run as Parquet, with members' labels, not their short ids."""
-        shutil.rmtree(out, ignore_errors=True)
         found, run = self.violations, judgement.question.run
         if found is None or not judgement.violations:
             return
@@ -176,36 +209,40 @@ class Verifier:
             checks[IN_TIME] = lambda tables: g8_back_in_time.back_in_time(tables, expected)
         return checks
 
-    def _violations(
-        self, guarantee: str, check: Check, tables: Tables, runs: tuple[str, ...]
-    ) -> list[DataFrame]:
-        """Return the violations in some runs, in one table or several. If the check crashes, it is
-        tried on halves of the runs, until it crashes for one alone: that run is unknown."""
-        try:
-            return [keep(check(tables))]
-        except Exception as error:  # noqa: BLE001 a check that crashes proves nothing, whatever it was
-            if len(runs) <= 1:
-                why = str(error).strip().partition("\n")[0][:200]
-                self._crashed |= {(guarantee, run): why for run in runs}
-                return []
-        self._progress(f"checking {guarantee} again, in {len(runs)} runs one half after the other")
-        half = len(runs) // 2
-        return [
-            found
-            for some in (runs[:half], runs[half:])
-            for found in self._violations(guarantee, check, self._part(some), some)
-        ]
+    def _violations(self, guarantee: str, check: Check) -> list[DataFrame]:
+        """Return the violations of a guarantee, in one table or several. A run for which the check
+        crashes is unknown."""
+        found, crashed = self._in_halves(
+            f"checking {guarantee}", self._sound, lambda _some, tables: keep(check(tables))
+        )
+        self._crashed |= {(guarantee, run): why for run, why in crashed.items()}
+        return found
 
-    def _part(self, runs: tuple[str, ...]) -> Tables:
+    def _in_halves(
+        self, what: str, runs: Runs, work: Callable[[Runs, Tables], T]
+    ) -> tuple[list[T], dict[str, str]]:
+        """Do `work` for all these runs, whose tables are at hand, or for halves of them."""
+
+        def tell(some: Runs) -> None:
+            self._progress(f"{what} again, in {len(some)} runs one half after the other")
+
+        def of_some(some: Runs) -> T:
+            return work(some, self._tables if some == runs else self._part(some))
+
+        return in_halves(self._tables.events.sparkSession, runs, of_some, tell)
+
+    def _part(self, runs: Runs) -> Tables:
         if runs not in self._parts:
             self._parts[runs] = self._tables.only(runs)
         return self._parts[runs]
 
-    def _firsts(self) -> dict[tuple[str, str], _First]:
+    def _firsts(self, runs: Runs, tables: Tables) -> dict[tuple[str, str], _First]:
         """Return the earliest violation by run and guarantee, with its witness as text."""
         found = self.violations
         if found is None:
             return {}
+        if tables is not self._tables:
+            found = found.where(F.col("run").isin(*runs))
         order = F.struct("time", "member", "position", "detail", "witness")
         firsts = keep(
             found.groupBy("run", "guarantee").agg(
@@ -248,8 +285,8 @@ class Verifier:
             names.setdefault(row.run, {})[row.short_id] = row.shown
         return names
 
-    def _figures(self) -> dict[str, Figures]:
-        tables = self._tables
+    @staticmethod
+    def _figures(_runs: Runs, tables: Tables) -> dict[str, Figures]:
         is_sent, is_delivered = F.col("kind") == "sent", F.col("kind") == "delivered"
         # The host's clock did not begin with the run: so use the phases that the rig recorded.
         begin, end = (
@@ -331,6 +368,9 @@ class Verifier:
         names = [guarantee] if is_asked else []
         if guarantee == "C1" and question.budget is not None:
             names.append(BUDGET)
+        if question.run in self._untold:
+            why = f"its violations cannot be told: {self._untold[question.run]}"
+            return Finding(guarantee, Verdict.UNKNOWN, why)
         found = [firsts[question.run, name] for name in names if (question.run, name) in firsts]
         if found:
             first = found[0]

@@ -8,7 +8,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.checks.g6_purge_safety import early_purges
 from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
@@ -139,7 +138,7 @@ def _of_another(tables: Tables) -> DataFrame:
 def _purged_by_another(tables: Tables) -> DataFrame:
     """Find early purges of seqnos that the receiver had, and acked, on an older connection."""
     pair = ["run", "sender", "dest"]
-    early = early_purges(tables).select(
+    early = tables.purges.early.select(
         *NUMBERING, F.col("number").alias("purge"), F.col("time").alias("purged_at"), "seqno"
     )
     had = tables.messages.delivered.where(~F.col("is_multicast") & F.col("is_genuine")).select(

@@ -163,7 +163,7 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
     if verified is not None and spark is None:
         no_metrics = f"What was measured {OF_OTHERS}. Run stormcast verify again."
     elif has_metrics:
-        metrics, no_metrics = _metrics(verify / "metrics.json")
+        metrics, no_metrics = _metrics(verify / "metrics.json", is_verified=verified is not None)
     scenario = _text(directory / "scenario.yaml")
     told = _yaml(scenario)
     return Kept(
@@ -275,8 +275,13 @@ def _return(value: object) -> Return | None:
     return Return(seconds, after, first, view)
 
 
-def _metrics(path: Path) -> tuple[Metrics | None, str]:
+def _metrics(path: Path, *, is_verified: bool) -> tuple[Metrics | None, str]:
     if not path.exists():
+        if is_verified:
+            return None, (
+                "Nothing was measured: either the traces are odd, as the findings say, or "
+                "measuring failed, as stormcast verify said."
+            )
         return None, "Nothing was measured yet. Run stormcast verify on this directory."
     try:
         return read_metrics(path), ""

@@ -17,6 +17,7 @@ from stormcast.pipeline.tables.groups import GroupTables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.purges import PurgeTables
 from stormcast.pipeline.tables.rig import RigTables
 
 
@@ -29,6 +30,7 @@ class Tables:
         self.members = MemberTables(self.events, self.rig)
         self.messages = MessageTables(self.events)
         self.groups = GroupTables(self.events, self.rig, self.members, self.messages)
+        self.purges = PurgeTables(self.members, self.messages)
         self.application = ApplicationTables(self.events, self.rig, self.members)
 
     def without(self, runs: Collection[str]) -> Tables:

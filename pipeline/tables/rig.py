@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.ranges import before_this
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.records import is_kind
 
@@ -74,19 +73,6 @@ class RigTables:
         why = F.when(F.length("why") > 0, F.format_string(" (%s)", "why")).otherwise("")
         return self.exits.where(~F.col("ordered")).select(
             "run", "number", "time", name.alias("who"), F.concat(how, why).alias("how")
-        )
-
-    @cached_property
-    def faults(self) -> DataFrame:
-        """One row per fault that began: run, id, do, member, start, end (null: never, or at once),
-        bit (how often it had an effect; null: not counted)."""
-        of_fault = Window.partitionBy("run", "id").orderBy(F.desc("number"))
-        ended = F.when(F.col("phase") == "off", F.col("time"))
-        return keep(
-            self.fault_events.withColumn("end", F.last(ended, True).over(before_this(of_fault)))
-            .where(F.col("phase") == "on")
-            .join(self.probes.select("run", "id", "bit"), ["run", "id"], how="left")
-            .select("run", "id", "do", "member", F.col("time").alias("start"), "end", "bit")
         )
 
     @cached_property

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 
+from stormcast.node import trace
 from stormcast.pipeline import files, verdict
+from stormcast.pipeline import load as loading
 from stormcast.pipeline.checks import g1_no_loss
 from stormcast.pipeline.judgement import Judgement
 from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Question
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.verdict import Verifier
+from stormcast.pipeline.witness import describe
+from stormcast.pipeline.words import MOST
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 
@@ -105,3 +114,122 @@ def test_a_check_that_crashes_for_one_run_judges_the_others(
     }
     assert "its check crashed: it does not add up" in found[odd].findings[0].detail
     assert all(one.verdicts()["G2"] == "holds" for one in found.values())
+
+
+FAULT = {"id": "f1", "do": "duplicate", "phase": "on"}
+EXIT = {"name": "n1", "ordered": True, "code": 0}
+PROBE = {"id": "f1", "do": "loss", "bit": 3}
+ODD_RIGS: dict[str, tuple[int, str]] = {
+    "copies-that-overflow": (trace.FAULT, json.dumps(FAULT | {"copies": (1 << 63) - 1})),
+    "copies-below-zero": (trace.FAULT, json.dumps(FAULT | {"copies": -1})),
+    "copies-in-words": (trace.FAULT, json.dumps(FAULT | {"copies": "3"})),
+    "copies-yes": (trace.FAULT, json.dumps(FAULT | {"copies": True})),
+    "phase-that-is-none": (trace.FAULT, json.dumps(FAULT | {"phase": "half"})),
+    "member-that-is-none": (trace.FAULT, json.dumps(FAULT | {"member": 1 << 32})),
+    "late-forever": (trace.FAULT, json.dumps(FAULT | {"late": float("inf")})),
+    "late-before-it-began": (trace.FAULT, json.dumps(FAULT | {"late": -1.0})),
+    "attribute-in-parts": (trace.FAULT, json.dumps(FAULT | {"attribute": ["a", "b"]})),
+    "no-object": (trace.FAULT, "[1]"),
+    "nested-too-deep": (trace.FAULT, "[" * 9000),
+    "bites-in-words": (trace.PROBE, json.dumps(PROBE | {"bit": "many"})),
+    "bites-in-parts": (trace.PROBE, json.dumps(PROBE | {"bit": 1.5})),
+    "bites-that-overflow": (trace.PROBE, json.dumps(PROBE | {"bit": 1 << 63})),
+    "no-bites": (trace.PROBE, json.dumps({"id": "f1", "do": "loss"})),
+    "exit-of-nobody": (trace.EXIT, json.dumps(EXIT | {"name": 7})),
+    "signal-in-words": (trace.EXIT, json.dumps(EXIT | {"signal": "KILL"})),
+}
+"""By name: a kind of event of the rig, and a text that no rig writes."""
+
+
+def _with_rig(kind: int, text: str) -> dict[str, bytes]:
+    story = Story().a_clean_exchange()
+    story.rig.record(kind, 2.0, text=text)
+    return story.told()
+
+
+def test_a_rig_that_says_what_none_can_spoils_only_its_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told = {name: _with_rig(kind, text) for name, (kind, text) in ODD_RIGS.items()}
+    told |= {"loss": a_loss(), "most": _with_rig(trace.FAULT, json.dumps(FAULT | {"copies": 1000}))}
+    runs = {name: export_run(write_run(blocks, tmp_path / name)) for name, blocks in told.items()}
+
+    found = judged(spark, runs)
+    assert str(found["loss"].verdict) == "violated"
+    assert str(found["most"].verdict) == "holds"
+    for name, (_kind, text) in ODD_RIGS.items():
+        assert str(found[name].verdict) == "unknown", name
+        detail = found[name].findings[0].detail
+        assert f"rig: '{text[:40]}' does not say what it should: " in detail, name
+
+
+@pytest.mark.parametrize("where", ["counted", "loaded", "told"])
+def test_what_crashes_outside_of_checks_for_one_run_judges_the_others(
+    where: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three batches of 2^62 messages are more than a number holds. The other two are forced."""
+    odd = a_loss()
+    if where == "counted":
+        odd = Story().a_clean_exchange().at(2.0).sends(6).sends(7).delivers(6).delivers(7).told()
+    elif where == "loaded":
+        whole = loading.defects
+
+        def crashing(tables: Tables, traces: files.Files) -> files.Defects:
+            if tables.events.where(col("run") == "c").head(1):
+                raise PySparkException("it cannot be loaded")
+            return whole(tables, traces)
+
+        monkeypatch.setattr(loading, "defects", crashing)
+    else:
+
+        def dumb(row: Row, names: dict[int, str]) -> str:
+            if row.run == "c":
+                raise ValueError("it cannot be told")
+            return describe(row, names)
+
+        monkeypatch.setattr(verdict, "describe", dumb)
+    told = {"a": clean(), "b": a_loss(), "c": odd, "d": clean()}
+    runs = {name: export_run(write_run(blocks, tmp_path / name)) for name, blocks in told.items()}
+    if where == "counted":
+        _rewrite(runs["c"] / "n0.parquet", "sent", "count", MOST)
+
+    found = judged(spark, runs)
+    assert {run: str(one.verdict) for run, one in found.items()} == {
+        "a": "holds",
+        "b": "violated",
+        "c": "unknown",
+        "d": "holds",
+    }
+    why = {"counted": "overflow", "loaded": "it cannot be loaded", "told": "it cannot be told"}
+    assert why[where] in found["c"].findings[0].detail
+    assert found["b"].findings[0].witness
+
+
+NULLS = ("time", "number", "kind", "short_id", "member", "peer", "conn", "digest", "run")
+
+
+def _rewrite(path: Path, kind: str, column: str, value: object) -> None:
+    """Change a column of all events of a kind in a file of Parquet."""
+    table = parquet.read_table(path)
+    rows: Sequence[dict[str, Any]] = table.to_pylist()
+    changed = [row | {column: value} if row["kind"] == kind else row for row in rows]
+    # That there are no notes is said at the end of a file, and not read with its table.
+    schema = table.schema.with_metadata({**table.schema.metadata, "stormcast.notes": "[]"})
+    parquet.write_table(pyarrow.Table.from_pylist(changed, schema=schema), path)
+
+
+def test_a_value_that_is_missing_makes_its_run_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    """As no exporter writes it. A run beside it is judged as ever."""
+    told = {f"no-{column}": clean() for column in NULLS} | {"loss": a_loss()}
+    runs = {name: export_run(write_run(blocks, tmp_path / name)) for name, blocks in told.items()}
+    for column in NULLS:
+        _rewrite(runs[f"no-{column}"] / "n1.parquet", "delivered", column, None)
+
+    found = judged(spark, runs)
+    assert found["loss"].verdicts() == {"G1": "violated", "G2": "holds"}, found["loss"].findings
+    for column in NULLS:
+        judgement = found[f"no-{column}"]
+        assert judgement.verdicts() == {"G1": "unknown", "G2": "unknown"}, column
+        detail = judgement.findings[0].detail
+        assert "n1" in detail or column == "member", detail
+        assert column in detail, detail

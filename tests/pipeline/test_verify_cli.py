@@ -152,6 +152,21 @@ def test_an_old_java_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         session.check_java()
 
 
+def test_a_java_is_asked_once_for_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command asks early, and once more as Spark starts: to ask takes a second each time."""
+    java, asked = tmp_path / "bin/java", tmp_path / "asked"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho once >>'{asked}'\necho 'openjdk version \"17.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    session.check_java()
+    session.check_java("search")
+    assert asked.read_text() == "once\n"
+
+
 def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
 

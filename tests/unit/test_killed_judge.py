@@ -14,6 +14,7 @@ import pytest
 from stormcast.chaos.backends.netns.names import OF_RUN, RunId
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.exits import Exit
 from stormcast.pipeline import cli, session
 from stormcast.verify import _question, _Run
 
@@ -66,7 +67,7 @@ class _Verifier:
         """Of some tables and questions."""
 
     def judge(self, _defects: object) -> list[Any]:
-        return [SimpleNamespace(as_json=lambda: {"verdict": "violated"})]
+        return [SimpleNamespace(as_json=lambda: {"verdict": "violated"}, verdict="violated")]
 
     def write_violations(self, _judgement: object, out: Path) -> None:
         if (out.parent / "die").exists():
@@ -81,17 +82,19 @@ class _Verifier:
 def test_no_results_of_two_judgements_lie_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
-    """Those of an earlier one go before anything is written, and the verdict comes last."""
+    """Those of an earlier one go before anything is written, and the verdict comes first."""
     from stormcast.pipeline import load, verdict  # noqa: PLC0415 they need PySpark
 
     monkeypatch.setattr(load, "load", lambda *_words: (None, {}))
     monkeypatch.setattr(verdict, "Verifier", _Verifier)
     monkeypatch.setattr(cli, "_measure", lambda *_words: None)
+    monkeypatch.setattr(cli, "_report", lambda *_words: None)
     monkeypatch.setattr(cli, "tell", lambda *_words: None)
     out = tmp_path / "verify"
     out.mkdir()
     for name in ("verdict.json", "metrics.json"):
         (out / name).write_text('{"verdict": "holds"}')
+    (out / "violations").mkdir()
     task: Any = SimpleNamespace(out=out)
     order: Any = SimpleNamespace(tasks=[task], questions=[])
     spark: Any = None
@@ -99,11 +102,11 @@ def test_no_results_of_two_judgements_lie_side_by_side(
         (out / "die").touch()
         with pytest.raises(KeyboardInterrupt):
             cli._judge(spark, order, {})
-        assert {path.name for path in out.iterdir()} == {"die"}
+        assert {path.name for path in out.iterdir()} == {"die", "verdict.json"}
     else:
-        cli._judge(spark, order, {})
-        assert '"violated"' in (out / "verdict.json").read_text()
+        assert cli._judge(spark, order, {}) == Exit.VIOLATED
         assert {path.name for path in out.iterdir()} == {"verdict.json", "violations"}
+    assert '"violated"' in (out / "verdict.json").read_text()
 
 
 def test_traces_of_a_run_that_was_killed_before_its_verdict_prove_nothing(tmp_path: Path) -> None:
