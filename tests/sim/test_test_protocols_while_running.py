@@ -144,7 +144,8 @@ def test_several_stand_in_the_order_of_the_stack() -> None:
     put(pair.a, "DELAY", {}, above="UNICAST3")
     put(pair.a, "DISCARD", {})
     assert [
-        (test_protocol["name"], test_protocol["above"]) for test_protocol in pair.a.stack.test_protocols()
+        (test_protocol["name"], test_protocol["above"])
+        for test_protocol in pair.a.stack.test_protocols()
     ] == [
         ("DELAY", "UNICAST3"),
         ("DROP", "UDP"),
