@@ -9,6 +9,7 @@ import pytest
 
 from stormcast.node.core import wire
 from stormcast.node.core.acks import AckState
+from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, Address
 from stormcast.node.core.window import ReceiveWindow
@@ -17,7 +18,6 @@ from stormcast.node.protocols.unicast import (
     UNICAST2,
     UNICAST3,
     UNICAST4,
-    UNLIMITED,
     Generation,
 )
 from stormcast.node.protocols.unicast.acks import Acks
