@@ -780,6 +780,17 @@ def unasked_baselines_complete(patches: Patches) -> None:
             entry.sync_target = max(entry.sync_target, head.lo)
 
 
+@mutant(
+    "baseline",
+    ("G1", "A1", "C1", "G8"),
+    ("tcp", "tcp-nio2", "tcp-no-retransmit"),
+    plots=("joiner overflows",),
+)
+def overflowed_joiners_count_as_complete(patches: Patches) -> None:
+    """The same of a joiner whose bounded queue refused messages before retransmission ended."""
+    unasked_baselines_complete(patches)
+
+
 @mutant("skipped records", ("C1", "G1"), story="a-stalled-window-that-skips-1")
 def skips_claim_too_much(patches: Patches) -> None:
     """A full window says that it gave up all that its sender lacks, and gave up what it held."""
