@@ -53,7 +53,9 @@ def install_lacking(say: Callable[[str], None]) -> None:
         say("apt-get knows no such packages yet, or cannot get them: updating its lists")
         why = _apt("update") or _apt("install", "--yes", "--no-install-recommends", *packages)
     if still := lacking():
-        raise InstallError(f"apt-get could not install {' '.join(still)}: {why or 'it gave no reason'}")
+        raise InstallError(
+            f"apt-get could not install {' '.join(still)}: {why or 'it gave no reason'}"
+        )
     say(f"installed: {words}")
 
 
