@@ -15,6 +15,7 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from tests.mutants import rare  # noqa: F401 registers its mutants
 from tests.mutants.groups import GROUP_BLIND, GROUP_MUTANTS, GroupMutant
+from tests.mutants.hidden import HIDDEN_MUTANTS, HiddenMutant
 from tests.mutants.mutants import BLIND, MUTANTS, Mutant
 
 STORIES: Final = Path(__file__).parents[1] / "sim" / "regressions"
@@ -27,7 +28,17 @@ CRASH = "crash"
 AnyMutant = Mutant | GroupMutant
 ALL_MUTANTS: Final[dict[str, AnyMutant]] = {**MUTANTS, **GROUP_MUTANTS}
 ALL_BLIND: Final = {**BLIND, **GROUP_BLIND}
-assert len(ALL_MUTANTS) == len(MUTANTS) + len(GROUP_MUTANTS), "two mutants share a name"
+NAMED_TESTS: Final = {name: blind.test for name, blind in ALL_BLIND.items()} | {
+    name: mutant.test for name, mutant in HIDDEN_MUTANTS.items()
+}
+"""The test that fails with a mutant, by its name: of all that the search does not find."""
+NUMBER: Final = len({*ALL_MUTANTS, *HIDDEN_MUTANTS})
+assert len(MUTANTS) + len(GROUP_MUTANTS) + len(HIDDEN_MUTANTS) == NUMBER, "two share a name"
+
+
+def named(name: str) -> AnyMutant | HiddenMutant:
+    """Look up a mutant of any kind."""
+    return ALL_MUTANTS.get(name) or HIDDEN_MUTANTS[name]
 
 
 @dataclass(frozen=True, slots=True)

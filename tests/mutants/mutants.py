@@ -2,7 +2,8 @@
 
 A mutant replaces methods of the parts that unicast is made of, for as long as a run lasts. None of
 this is reachable from the product. A mutant that no seed catches is a blind spot of the generator
-or of an oracle: it stays, and stands in `BLIND` until that is mended.
+or of an oracle: it stays, and stands in `BLIND` until that is mended, with a
+test that it fails.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.senders import Senders
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import Tombstones
+from tests.mutants.hidden import Blind
 from tests.mutants.patches import Patches, applied
 
 ALL: Final = GENERATIONS
@@ -856,18 +858,30 @@ def silent_peers_never_age(patches: Patches) -> None:
 
 
 _IS_REMEMBERED: Final = "what a window delivered is remembered when it opens again, so it costs "
-BLIND: Final[dict[str, str]] = {
-    "stamps-ignored": f"{_IS_REMEMBERED}nothing, as acks never say more; "
-    "tests/sim/test_unicast_reconnect.py holds it",
-    "repeated-first-reopens": f"{_IS_REMEMBERED}a resend; "
-    "tests/unit/test_unicast_entries.py holds it",
-    "opens-below-the-acked": f"{_IS_REMEMBERED}nothing; "
-    "tests/unit/test_unicast_entries.py holds it",
-    "any-first-is-the-answer": f"{_IS_REMEMBERED}nothing; "
-    "tests/sim/test_unicast_reconnect.py holds it",
-    "asks-before-the-turn-ends": "a trace does not say which frames came in one turn; "
-    "tests/unit/test_unicast_entries.py does",
-    "strangers-not-told-of-closes": "a CLOSE is sent once and may be lost, so a window that stays "
-    "breaks nothing; tests/sim/test_unicast_lifecycle.py holds it",
+BLIND: Final[dict[str, Blind]] = {
+    "stamps-ignored": Blind(
+        f"{_IS_REMEMBERED}nothing, as acks never say more",
+        "tests/sim/test_unicast_reconnect.py",
+    ),
+    "repeated-first-reopens": Blind(
+        f"{_IS_REMEMBERED}a resend",
+        "tests/unit/test_unicast_entries.py",
+    ),
+    "opens-below-the-acked": Blind(
+        f"{_IS_REMEMBERED}nothing",
+        "tests/unit/test_unicast_entries.py",
+    ),
+    "any-first-is-the-answer": Blind(
+        f"{_IS_REMEMBERED}nothing",
+        "tests/sim/test_unicast_reconnect.py",
+    ),
+    "asks-before-the-turn-ends": Blind(
+        "a trace does not say which frames came in one turn",
+        "tests/unit/test_unicast_entries.py",
+    ),
+    "strangers-not-told-of-closes": Blind(
+        "a CLOSE is sent once and may be lost, so a window that stays breaks nothing",
+        "tests/sim/test_unicast_lifecycle.py",
+    ),
 }
-"""Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""
+"""Mutants that the search cannot find, and why. Their hunt fails as soon as one is found."""

@@ -17,6 +17,7 @@ if __package__ in {None, ""}:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stormcast.chaos.campaigns.pool import ProcessPool
+from tests.mutants.hidden import HIDDEN_MUTANTS
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, SEEDS, AnyMutant, Catch, hunt
 
 BEGIN: Final = "<!-- mutants -->"
@@ -35,6 +36,11 @@ def table(caught: dict[str, Catch | None]) -> str:
         "|---|---|---|---|---|---:|---:|",
     ]
     rows += [_row(ALL_MUTANTS[name], catch) for name, catch in caught.items()]
+    rows += [
+        f"| {mutant.name} | {mutant.about} | {mutant.source} | `{mutant.test.partition('::')[0]}` "
+        "| the test | – | – |"
+        for mutant in HIDDEN_MUTANTS.values()
+    ]
     return "\n".join(rows)
 
 

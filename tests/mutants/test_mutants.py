@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from stormcast.chaos.campaigns.search import outcome_of
 from stormcast.chaos.oracles.verdict import CHECKS, Verdict
 from tests.mutants.groups import GroupMutant
-from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt, play
+from tests.mutants.hunt import (
+    ALL_BLIND,
+    ALL_MUTANTS,
+    CRASH,
+    NAMED_TESTS,
+    AnyMutant,
+    hunt,
+    play,
+)
 from tests.mutants.patches import Patches
 
 pytestmark = pytest.mark.slow
 
+ROOT: Final = Path(__file__).parents[2]
+
 
 def _parameter(mutant: AnyMutant) -> object:
-    reason = ALL_BLIND.get(mutant.name)
-    marks = [pytest.mark.xfail(reason=reason)] if reason else []
+    blind = ALL_BLIND.get(mutant.name)
+    marks = [pytest.mark.xfail(reason=str(blind))] if blind else []
     return pytest.param(mutant, id=mutant.name, marks=marks)
 
 
@@ -27,6 +42,15 @@ def test_a_mutant_is_caught(mutant: AnyMutant) -> None:
     assert caught is not None, f"{mutant.about} Nothing noticed it."
     assert {*mutant.breaks, CRASH} & {*caught.broken}, caught.details
     assert play(mutant, caught.seed).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("name", NAMED_TESTS)
+def test_a_mutant_that_the_search_cannot_find_fails_the_test_that_it_names(name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-p", "tests.mutants.alive", "--mutant", name, NAMED_TESTS[name]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "1 failed" in done.stdout
 
 
 # Seeds draw no strangers: S1 has a cipher that hides nothing, in tests/sim/test_strangers.py.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stormcast.node.control.answers import RefusedError
+from stormcast.node.core.model import Address, View
 from stormcast.node.member.endpoints import endpoints
 from stormcast.node.member.member import Member, tune_collector
 from stormcast.node.member.settings import load_member
@@ -97,6 +99,19 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
 def test_a_body_that_cannot_be_meant_is_refused(path: str, body: object, remedy: str) -> None:
     with pytest.raises(Exception, match=remedy):
         ask(member(), "POST", path, body)
+
+
+def test_a_view_without_the_member_itself_is_refused() -> None:
+    installed: list[View] = []
+    nobody = SimpleNamespace(send_connections=tuple, receive_connections=tuple)
+    stack = SimpleNamespace(install_view=lambda view, _now: installed.append(view), unicast=nobody)
+    runtime = SimpleNamespace(is_running=True, stack=stack, now=lambda: 1.0, wake=lambda: None)
+    me = Address(8, "n0", PERSON["where"])
+    there: Any = SimpleNamespace(name="n0", me=me, channel=SimpleNamespace(runtime=runtime))
+    with pytest.raises(RefusedError, match=r"lacks n0 itself.*add it") as caught:
+        ask(there, "POST", "/view", {"number": 1, "members": [PERSON]})
+    assert caught.value.status == 400
+    assert installed == []
 
 
 def test_stopping_what_does_not_run_stops_nothing() -> None:
