@@ -208,6 +208,7 @@ def report(outcome: RunOutcome) -> str:
     lines.append(f"faults, and how often each had an effect: {bitten or 'none'}")
     if run.resync is not None:
         lines.append(_resync(run.resync))
+    lines += outcome.unowed()
     lines += run.notes
     if run.control:
         control = ", ".join(

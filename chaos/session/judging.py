@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -226,6 +227,16 @@ def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
         if isinstance(expect, Expect) and expect.count is None
         for name in expect.dests
     }
+    return [Finding(RUN, Verdict.UNKNOWN, line) for line in _unowed(scenario, evidence, dests)]
+
+
+def unowed_loads(scenario: Scenario, evidence: Evidence) -> tuple[str, ...]:
+    """Return a line on each load of multicasts that was never for some members, whether or not the
+    scenario expects them to have it: the load proves less than it seems to."""
+    return tuple(_unowed(scenario, evidence, {*scenario.cluster.members}))
+
+
+def _unowed(scenario: Scenario, evidence: Evidence, dests: Collection[str]) -> list[str]:
     if not dests or evidence.defects:
         return []
     found: dict[str, None] = {}
@@ -237,13 +248,13 @@ def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
             sender = unowed.sender.name
             missing = [name for name in unowed.missing if name in dests]
             if sender not in load.sources or not (
-                missing or (unowed.is_alone and dests != {sender})
+                missing or (unowed.is_alone and {*dests} != {sender})
             ):
                 continue
             what = f"{unowed.messages} multicasts of {sender} from t={load.start:g} on were"
             who = f"never for {', '.join(missing)}, who were not in its views"
             found[f"{what} {'sent while it was alone' if unowed.is_alone else who}"] = None
-    return [Finding(RUN, Verdict.UNKNOWN, detail) for detail in found]
+    return list(found)
 
 
 def _delivered(expect: Expect, run: RunRecord) -> Finding:

@@ -13,6 +13,7 @@ from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
 from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.judging import unowed_loads
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.versions import versions
 from stormcast.node.settings import is_path
@@ -42,6 +43,12 @@ class RunOutcome:
     @property
     def verdict(self) -> Verdict:
         return self.judgement.verdict
+
+    def unowed(self) -> tuple[str, ...]:
+        """Return lines on loads that were never for some members; none where a finding says so."""
+        found = {finding.detail for finding in self.judgement.findings}
+        lines = unowed_loads(self.scenario, self.run.evidence)
+        return tuple(line for line in lines if line not in found)
 
     def verdicts(self) -> dict[str, str]:
         """Return the worst verdict on each guarantee."""
@@ -74,6 +81,7 @@ class RunOutcome:
             "messages": self.run.sent,
             "delivered": self.run.delivered,
             "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
+            "unowed": list(self.unowed()),
             "events": self.run.recorded,
             "virtual_seconds": round(self.run.seconds, 6),
             "interrupted": self.run.is_cut_short or bool(self.run.broke_off),

@@ -250,7 +250,7 @@ def _verdict(path: Path) -> VerdictFile | None:
         struck=_struck(said.get("faults_by_pair")),
         return_to_health=_return(said.get("resync")),
         reason=str(said.get("reason") or ""),
-        notes=_texts(said.get("notes")),
+        notes=(*_texts(said.get("unowed")), *_texts(said.get("notes"))),
         not_judged=_texts(said.get("not_judged")),
         evidence_digest=_digest(said.get(KEY)),
     )

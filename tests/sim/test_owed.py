@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stormcast.chaos.commands.run import report
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.session.outcome import RunOutcome
@@ -15,6 +16,8 @@ name: owed
 about: Ninety multicasts.
 guarantees: [G1]
 """
+IMPATIENT = """{members: 3, stack: udp, timing: fast, protocols: {
+  FD_ALL3: {timeout: 500ms, interval: 100ms}, VERIFY_SUSPECT2: {timeout: 200ms}}}"""
 TAIL = """
 workload:
   - {do: multicast, from: n0, count: 90, rate: 100/s, size: 100B, start: 2s}
@@ -43,8 +46,7 @@ def test_a_run_says_what_was_owed_and_what_of_it_arrived() -> None:
             "90 multicasts of n0 from t=2 on were sent while it was alone",
         ),
         (
-            "{members: 3, stack: udp, timing: fast, protocols: {FD_ALL3: {timeout: 500ms, "
-            "interval: 100ms}, VERIFY_SUSPECT2: {timeout: 200ms}}}",
+            IMPATIENT,
             "timeline:\n  - {at: 600ms, do: partition, groups: [[n0, n1], [n2]], for: 5s}\n",
             "89 multicasts of n0 from t=2 on were never for n2, who were not in its views",
         ),
@@ -58,6 +60,25 @@ def test_a_load_that_was_never_for_those_it_was_meant_for_proves_nothing(
     found = [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
     assert found[0] == why
     assert all("traffic is below the floor" in more for more in found[1:])
+
+
+def test_such_a_load_is_named_where_nothing_expects_it_to_be_delivered_too() -> None:
+    text = f"""{HEAD}
+cluster: {IMPATIENT}
+workload:
+  - {{do: multicast, from: n0, count: 90, rate: 100/s, size: 100B, start: 2s}}
+  - {{do: multicast, from: n2, count: 90, rate: 100/s, size: 100B, start: 20s}}
+timeline:
+  - {{at: 500ms, do: partition, groups: [[n0], [n1, n2]], for: 5s}}
+limits: {{run: 30s}}
+"""
+    # With bites asked for, the floor of traffic makes it `unknown` anyway.
+    outcome = run_scenario(parse_scenario(text), 1, min_bites=0)
+    assert outcome.verdict is Verdict.HOLDS
+    line = "90 multicasts of n0 from t=2 on were sent while it was alone"
+    assert outcome.unowed() == (line,)
+    assert outcome.as_json()["unowed"] == [line]
+    assert line in report(outcome).splitlines()
 
 
 # -- Loads to one member ---------------------------------------------------------------------------
@@ -157,7 +178,8 @@ def test_without_a_group_nothing_is_expected_of_what_was_under_way_at_a_crash(
         f"timeline:\n  - {{at: 1s, do: crash, member: n1{comes_back}}}\n"
         "expect:\n  - {by: 20s, delivered: all}\n"
     )
-    outcome = run_scenario(parse_scenario(text), 1)
+    # With bites asked for, the floor of traffic makes it `unknown` anyway.
+    outcome = run_scenario(parse_scenario(text), 1, min_bites=0)
     found = {f.guarantee: f.verdict for f in outcome.judgement.findings}
     assert found["G8"] is Verdict.HOLDS
     # Between the others everything is expected as before.
