@@ -37,17 +37,20 @@ class Exits:
 
     def write(self, rig: RigTrace, traces: Mapping[str, bytes]) -> None:
         """Write the ends that were noted since the last call, with the members they are about."""
-        if not self._found:
-            return
-        evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
-        untold = {
-            member.short: name_of(member)
-            for member in evidence.members.values()
-            if member.short not in self._roster.names
-        }
+        is_untold = any(short is None for _end, short in self._found)
+        untold = self._untold(traces) if is_untold else {}
         for end, short in self._found:
             # One that died before it told its id left the only untold trace of its name, if any.
             mine = [one for one, name in untold.items() if name == end.name]
             only = mine[0] if len(mine) == 1 else None
             rig.exit(end, only if short is None else short)
         self._found.clear()
+
+    def _untold(self, traces: Mapping[str, bytes]) -> dict[int, str]:
+        """Return the names of incarnations that wrote traces and never told their ids."""
+        evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
+        return {
+            member.short: name_of(member)
+            for member in evidence.members.values()
+            if member.short not in self._roster.names
+        }

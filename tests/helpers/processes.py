@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stormcast.chaos.backends.netns.control import ControlError, ask
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.netns.control import ask
 from stormcast.chaos.backends.netns.process import Process, environment, until
 
 CONTROL = "control.sock"
@@ -104,7 +105,7 @@ class Members:
 
         def answers() -> bool:
             assert self.processes[name].is_alive, self.tails()
-            with suppress(ControlError):
+            with suppress(MemberError):
                 return bool(self.ask(name, "GET", "/livez"))
             return False
 

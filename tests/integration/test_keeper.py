@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.netns.control import ControlError, ask
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.netns.control import ask
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.node.control.trust import trusting
 from stormcast.node.trace import STOP, read_blocks_untrusted
@@ -63,7 +64,7 @@ class Kept:
         def answers() -> bool:
             assert self.process is not None
             assert self.process.is_alive, self.log
-            with suppress(ControlError):
+            with suppress(MemberError):
                 return bool(self.ask("GET", "/livez"))
             return False
 
@@ -79,7 +80,7 @@ class Kept:
         return number
 
     def is_ready(self) -> bool:
-        with suppress(ControlError):
+        with suppress(MemberError):
             return bool(self.ask("GET", "/readyz"))
         return False
 
@@ -134,23 +135,23 @@ def test_probes_are_answered_on_a_listener_of_their_own(kept: Kept) -> None:
     probes = kept.folder / "probes.sock"
     until(probes.exists, 5.0, lambda: kept.log, 0.05)
     assert ask(probes, "GET", "/livez", None, timeout=10.0) == {"live": True}
-    with pytest.raises(ControlError, match="no /state; there is /livez, /readyz"):
+    with pytest.raises(MemberError, match="no /state; there is /livez, /readyz"):
         ask(probes, "GET", "/state", None, timeout=10.0)
 
 
 def test_members_are_started_asked_stopped_and_killed(kept: Kept) -> None:
     kept.open()
     assert kept.ask("GET", "/state")["incarnation"] == 0
-    with pytest.raises(ControlError, match="409"):
+    with pytest.raises(MemberError, match="409"):
         kept.ask("POST", "/stop", {})
-    with pytest.raises(ControlError, match="503"):
+    with pytest.raises(MemberError, match="503"):
         kept.ask("GET", "/readyz")
     first = kept.start()
     state = kept.ask("GET", "/member/state")
     assert (state["name"], state["state"]) == ("n0", "connected")
-    with pytest.raises(ControlError, match="a member runs already"):
+    with pytest.raises(MemberError, match="a member runs already"):
         kept.ask("POST", "/start", {"config": kept.config})
-    with pytest.raises(ControlError, match="404"):
+    with pytest.raises(MemberError, match="404"):
         kept.ask("GET", "/member/nowhere")
 
     kept.ask("POST", "/stop", {})
@@ -165,7 +166,7 @@ def test_members_are_started_asked_stopped_and_killed(kept: Kept) -> None:
     pid = kept.pid()
     assert kept.ask("POST", "/kill", {})["code"] == -signal.SIGKILL
     assert state_of(pid) == "", "it was reaped"
-    with pytest.raises(ControlError, match="no member runs"):
+    with pytest.raises(MemberError, match="no member runs"):
         kept.ask("GET", "/member/state")
 
 
@@ -199,9 +200,9 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
     # A process that waits for a processor stops when it gets one.
     until(lambda: state_of(pid) == "T", 5.0, lambda: kept.log, 0.02)
     assert kept.ask("GET", "/state")["paused"] is True
-    with pytest.raises(ControlError, match="503"):
+    with pytest.raises(MemberError, match="503"):
         kept.ask("GET", "/readyz")
-    with pytest.raises(ControlError, match="is paused"):
+    with pytest.raises(MemberError, match="is paused"):
         kept.ask("GET", "/member/state")
     began = time.monotonic()
     while time.monotonic() < began + 2.0:
@@ -221,7 +222,7 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
     kept.ask("POST", "/pause", {"lease": 60})
     kept.ask("POST", "/kill", {})
     assert state_of(pid) == ""
-    with pytest.raises(ControlError, match="write seconds"):
+    with pytest.raises(MemberError, match="write seconds"):
         kept.ask("POST", "/pause", {"lease": 1e9})
 
 
@@ -284,7 +285,7 @@ def test_a_run_has_the_keeper_to_itself_until_it_gives_it_back_or_is_gone(kept: 
     kept.wait_until_ready()
     assert kept.ask("POST", "/claim", {"run": "one", "lease": 60}) == {"fresh": True}
     assert kept.ask("POST", "/claim", {"run": "one", "lease": 60}) == {"fresh": False}
-    with pytest.raises(ControlError, match=r"409.*run one has this member"):
+    with pytest.raises(MemberError, match=r"409.*run one has this member"):
         kept.ask("POST", "/claim", {"run": "two"})
     kept.ask("POST", "/kill", {})
     number = kept.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.netns.control import ControlError
+from stormcast.chaos.backends.base import MemberError
 from stormcast.node.control.sockets import listen_unix
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.member.metrics import BY_STAT, PREFIXES
@@ -166,10 +166,10 @@ def test_readiness_begins_with_the_first_view(members: Members) -> None:
     members.wait_for_control("n1")
     members.wait(lambda: members.state("n1")["state"] == "joining", "it joins")
     assert members.state("n1")["view"] is None
-    with pytest.raises(ControlError, match="503"):
+    with pytest.raises(MemberError, match="503"):
         members.ask("n1", "GET", "/readyz")
     assert members.ask("n1", "GET", "/livez") == {"live": True}
-    with pytest.raises(ControlError, match="409"):
+    with pytest.raises(MemberError, match="409"):
         members.ask("n1", "POST", "/workload", {"do": "multicast"})
     members.processes["n0"].resume()
     members.wait_for_view("n0", "n1", timeout=60.0)
@@ -182,9 +182,9 @@ def test_settings_test_protocols_and_consumption_change_while_it_runs(members: M
     members.form("n0", "n1")
     done = members.ask("n0", "POST", "/attributes", {"NAKACK2.xmit_interval": "250ms"})
     assert done == {"set": ["NAKACK2.xmit_interval"]}
-    with pytest.raises(ControlError, match="write a duration"):
+    with pytest.raises(MemberError, match="write a duration"):
         members.ask("n0", "POST", "/attributes", {"NAKACK2.xmit_interval": "soon"})
-    with pytest.raises(ControlError, match="no DISCARD in the stack"):
+    with pytest.raises(MemberError, match="no DISCARD in the stack"):
         members.ask("n0", "POST", "/attributes", {"DISCARD.up": 0.5})
 
     only_data = {"match": {"kind": "DATA", "protocol": "NAKACK2"}}

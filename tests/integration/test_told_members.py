@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.netns.control import ControlError
+from stormcast.chaos.backends.base import MemberError
 from stormcast.node.trace import (
     CONN,
     GAUGE,
@@ -82,14 +82,14 @@ def test_members_that_were_told_of_each_other_send_by_name(members: Members) -> 
     workload = members.state("n1")["workload"]
     assert (workload["verified"], workload["mismatches"]) == (400, 0)
     assert sorted(name.partition(":")[0] for name in workload["received_from"]) == ["n0", "n2"]
-    with pytest.raises(ControlError, match="use unicast, or a stack with GMS"):
+    with pytest.raises(MemberError, match="use unicast, or a stack with GMS"):
         members.ask("n0", "POST", "/workload", {"do": "multicast"})
 
 
 def test_a_connection_is_forgotten_or_closed_when_a_rig_says_so(members: Members) -> None:
     start(members, "n0", "n1")
     tell(members, "n0", "n1")
-    with pytest.raises(ControlError, match="no member named 'n7'"):
+    with pytest.raises(MemberError, match="no member named 'n7'"):
         members.ask("n0", "POST", "/forget", {"peer": "n7"})
     assert members.ask("n0", "POST", "/forget", {"peer": "n1"}) == {"connected": False}
     for count in (100, 200, 300):
@@ -120,7 +120,7 @@ def test_a_view_is_handed_in_and_gauges_are_written_on_request(members: Members)
     view = members.state("n0")["view"]
     assert (view["number"], [one["name"] for one in view["members"]]) == (7, ["n0", "n1"])
     assert [event.lo for event in events(members, "n0", VIEW)] == [7]
-    with pytest.raises(ControlError, match=r"lacks n0 itself.*add it"):
+    with pytest.raises(MemberError, match=r"lacks n0 itself.*add it"):
         members.ask("n0", "POST", "/view", {"number": 8, "members": people[1:]})
     tell(members, "n0", "n1")
     members.processes["n1"].kill()
@@ -135,5 +135,5 @@ def test_a_view_is_handed_in_and_gauges_are_written_on_request(members: Members)
 def test_members_of_a_group_are_not_told_of_each_other(members: Members) -> None:
     members.start("n0", "--stack", "udp")
     members.wait_for_view("n0")
-    with pytest.raises(ControlError, match="find each other"):
+    with pytest.raises(MemberError, match="find each other"):
         members.ask("n0", "POST", "/peers", {"members": [person(members, "n0")]})

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormcast.chaos.backends.netns.control import ControlError, ask
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.netns.control import ask
 from stormcast.chaos.backends.netns.process import environment
 from tests.kills import blocks
 from tests.kills.found import Found, Missed, until
@@ -67,7 +68,7 @@ class Keeper:
         def is_granted() -> bool:
             if self.process.poll() is not None:
                 raise AssertionError(f"a keeper ended: {self.log()}")
-            with suppress(ControlError):
+            with suppress(MemberError):
                 self.ask("GET", target)
                 return True
             return False

@@ -9,9 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from stormcast.chaos.agent.client import AgentClient, AgentError, AgentRefusalError, over_unix
+from stormcast.chaos.agent.client import (
+    AgentClient,
+    AgentError,
+    AgentRefusalError,
+    LeaseLapsedError,
+    over_unix,
+)
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
 from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment, until
@@ -38,7 +44,7 @@ class AgentProcess:
         self._sites = tuple(sites)
         self._folder = folder
         self._socket = over_unix(folder / SOCKET)
-        self._client = AgentClient(self._ask)
+        self._client = AgentClient(self._socket)
         self._process: Process | None = None
         self._renewed: float | None = None
         """The time at which the lease began; None: no fault acts."""
@@ -53,23 +59,24 @@ class AgentProcess:
     def features(self) -> dict[str, str | None]:
         """Return by feature None where the agent has it here, else the reason why not."""
         self._start()
-        return self._client.features()
+        with self._asked() as client:
+            return client.features()
 
     def apply(self, state: NetworkState) -> None:
         """Bring the networks of all members into `state`."""
         self._start()
         begun = time.monotonic()
         places = {site.name: site.addresses for site in self._sites}
-        with _as_backend_error():
-            self._client.apply(replace(state, places=places), self._lease)
+        with self._asked() as client:
+            client.apply(replace(state, places=places), self._lease)
         self._renewed = begun
 
     def renew(self) -> None:
         """Extend what acts by another lease. BackendError when the last one has lapsed."""
         if self._renewed is not None:
             begun = time.monotonic()
-            with _as_backend_error():
-                self._client.renew(self._lease)
+            with self._asked() as client:
+                client.renew(self._lease)
             self._renewed = begun
 
     def keep(self) -> None:
@@ -82,18 +89,20 @@ class AgentProcess:
         """End all faults."""
         self._renewed = None
         if self._process is not None:
-            with _as_backend_error():
-                self._client.clear()
+            with self._asked() as client:
+                client.clear()
 
     def release(self, fault: str | None) -> None:
         """Release the packets that `hold` rules keep."""
         if self._process is not None:
-            self._client.release(fault)
+            with self._asked() as client:
+                client.release(fault)
 
     def bites(self) -> Bites:
         """Return the bites of each fault; after the agent's end, those of its last answer."""
         if self._process is not None:
-            self._bites = self._client.bites()
+            with self._asked() as client:
+                self._bites = client.bites()
         return self._bites
 
     def close(self) -> None:
@@ -103,13 +112,18 @@ class AgentProcess:
             self._process.kill()
             self._process = None
 
-    def _ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
+    @contextmanager
+    def _asked(self) -> Iterator[AgentClient]:
+        """Give the agent's client. Where the agent did not say why it failed, its log may."""
         try:
-            return self._socket(method, target, body)
+            yield self._client
+        except LeaseLapsedError as error:
+            raise BackendError(f"{error}; run the scenario again") from None
+        except AgentRefusalError as error:
+            raise BackendError(str(error)) from None
         except AgentError as error:
-            if self._process is None or isinstance(error, AgentRefusalError):
-                raise BackendError(str(error)) from None
-            raise BackendError(f"{error}\n{self._process.tail()}".rstrip()) from None
+            said = "" if self._process is None else self._process.tail()
+            raise BackendError(f"{error}\n{said}".rstrip()) from None
 
     def _start(self) -> None:
         if self._process is not None:
@@ -140,12 +154,3 @@ class AgentProcess:
         ]
         whole = {"table": self._run.table, "control": f"unix:{SOCKET}", "sites": sites}
         return json.dumps(whole, indent=1) + "\n"
-
-
-@contextmanager
-def _as_backend_error() -> Iterator[None]:
-    """Turn what the client itself finds in an answer, such as a lapse, into a BackendError."""
-    try:
-        yield
-    except AgentError as error:
-        raise BackendError(f"{error}; run the scenario again") from None

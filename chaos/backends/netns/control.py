@@ -8,32 +8,28 @@ from typing import Any, Final
 
 from stormcast.chaos.agent import unix_http
 from stormcast.chaos.agent.unix_http import NoAnswerError
-from stormcast.node.core.errors import NodeError
+from stormcast.chaos.backends.base import MemberError
 from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 5.0
 
 
-class ControlError(NodeError):
-    """A member did not answer, or refused."""
-
-
 def ask(
     path: Path, method: str, target: str, body: object = None, timeout: float = TIMEOUT_SECONDS
 ) -> Any:  # noqa: ANN401 whatever the member says
-    """Send one request; returns the answer, parsed if it is JSON. ControlError if the member does
+    """Send one request; returns the answer, parsed if it is JSON. MemberError if the member does
     not answer or refuses."""
     try:
         answer = unix_http.ask(path, method, target, body, timeout)
     except NoAnswerError as error:
-        raise ControlError(str(error)) from None
+        raise MemberError(str(error)) from None
     if not answer.is_ok:
-        raise ControlError(f"{method} {target}: {answer.status} {one_line(answer.text)}")
+        raise MemberError(f"{method} {target}: {answer.status} {one_line(answer.text)}")
     if not answer.kind.startswith("application/json"):
         return answer.text
     try:
         return json.loads(answer.text)
     except (ValueError, RecursionError):
-        raise ControlError(
+        raise MemberError(
             f"{method} {target}: the answer is no JSON: {answer.text[:200]!r}"
         ) from None

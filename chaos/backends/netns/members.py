@@ -21,7 +21,6 @@ from stormcast.chaos.backends.netns.commands import (
     member_argv,
     where,
 )
-from stormcast.chaos.backends.netns.control import ControlError
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
 from stormcast.chaos.drivers.weights import weigh
@@ -128,7 +127,7 @@ class Members:
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
         try:
             return control.ask(self._folder / name / CONTROL, method, target, body)
-        except ControlError as error:
+        except MemberError as error:
             raise MemberError(f"{name}: {error}\n{process.tail()}") from None
 
     def freeze(self) -> None:
