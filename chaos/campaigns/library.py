@@ -21,6 +21,7 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import shipped
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.settings import read_layers
 
 NO_GROUP: Final = "unicast-only"
@@ -139,11 +140,15 @@ def sides_of(scenario: Scenario, timings: Iterable[str] = TIMINGS) -> Iterator[S
 
 
 def run_sides(
-    sides: Iterable[Side], seed: int, out: Path, workers: int | None = None
+    sides: Iterable[Side],
+    seed: int,
+    out: Path,
+    workers: int | None = None,
+    keys: tuple[ClusterKey, ...] = (),
 ) -> Generator[SideResult]:
     """Run all sides, on all cores; yields results as they are ready. Closing the generator ends the
-    runs."""
-    work = partial(_run_into, seed, out)
+    runs. With `keys` all members seal by them, but where a scenario changes its members' keys."""
+    work = partial(_run_into, seed, out, keys)
     with (
         ProcessPool(workers or os.cpu_count() or 1) as pool,
         closing(pool.each(work, sides)) as ended,
@@ -153,11 +158,15 @@ def run_sides(
             yield one[1]
 
 
-def _run_into(seed: int, out: Path, side: Side) -> SideResult:
-    return run_side(side, seed, out / side.directory)
+def _run_into(seed: int, out: Path, keys: tuple[ClusterKey, ...], side: Side) -> SideResult:
+    return run_side(side, seed, out / side.directory, keys)
 
 
-def run_side(side: Side, seed: int, out: Path) -> SideResult:
+def run_side(side: Side, seed: int, out: Path, keys: tuple[ClusterKey, ...] = ()) -> SideResult:
     """Run one side, and keep its run directory."""
-    outcome = run_scenario(side.scenario, seed, out=out)
+    scenario = side.scenario
+    if keys and not scenario.changes_keys:
+        outcome = run_scenario(scenario.with_keys(), seed, out=out, keys=keys)
+    else:
+        outcome = run_scenario(scenario, seed, out=out)
     return SideResult(side, outcome.verdict, str(out))

@@ -246,9 +246,11 @@ def run_live(
     budget: float = BUDGET_SECONDS,
     stopped: Callable[[], None] = lambda: None,
     begins: Callable[[LiveRun], None] = lambda _run: None,
+    key_file: Path | None = None,
 ) -> Generator[LiveResult]:
     """Run scenarios side by side; yields results as they are ready. Calls `begins` for each run
-    that begins, and `stopped` on an interrupt."""
+    that begins, and `stopped` on an interrupt. With `key_file` all members seal by the keys of that
+    file, but where a scenario changes its members' keys."""
     waiting = list(runs)
     again: set[str] = set()
     deadline = time.monotonic() + budget
@@ -259,7 +261,8 @@ def run_live(
                 while waiting and len(begun) < lanes and time.monotonic() < deadline:
                     run = waiting.pop(0)
                     begins(run)
-                    begun[pool.submit(run_one, run, seed, out / run.directory, features)] = run
+                    directory = out / run.directory
+                    begun[pool.submit(run_one, run, seed, directory, features, key_file)] = run
                 if not begun:
                     break
                 done, _rest = wait(begun, return_when=FIRST_COMPLETED)
@@ -303,8 +306,19 @@ def _begin_lane() -> None:
     signal.signal(signal.SIGINT, on_interrupt)
 
 
-def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | None]) -> LiveResult:
+def run_one(
+    run: LiveRun,
+    seed: int,
+    out: Path,
+    features: Mapping[str, str | None],
+    key_file: Path | None = None,
+) -> LiveResult:
     """Run one scenario, and keep its run directory."""
+    scenario = run.scenario
+    if scenario.changes_keys:
+        key_file = None
+    elif key_file is not None:
+        scenario = scenario.with_keys()
     began = time.monotonic()
 
     def result(verdict: Verdict | None, detail: str, **more: Any) -> LiveResult:  # noqa: ANN401 fields of it
@@ -316,7 +330,8 @@ def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | Non
         if why:
             return result(None, why)
         word = f"{run.directory}-{os.getpid()}"
-        outcome = run_on(NetnsBackend(features), run.scenario, seed, out=out, run=word)
+        backend = NetnsBackend(features, key_file=key_file)
+        outcome = run_on(backend, scenario, seed, out=out, run=word)
     except KeyboardInterrupt:
         return result(Verdict.UNKNOWN, "interrupted before it had begun")
     except NodeError as error:

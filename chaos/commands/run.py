@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stormcast.chaos import faults
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
@@ -21,6 +20,7 @@ from stormcast.chaos.commands.arguments import (
     read_seed,
     way_not_verified,
 )
+from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.output import (
     DICE,
     RUNS,
@@ -30,7 +30,6 @@ from stormcast.chaos.commands.output import (
     in_plain_lines,
     progress,
     refuse,
-    say,
     say_leftovers,
     unsupported,
 )
@@ -47,9 +46,6 @@ from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
-from stormcast.node.keys.cluster_keys import ClusterKey, read_keys
-
-Keys = tuple[ClusterKey, ...]
 
 
 def run(argv: list[str]) -> int:
@@ -79,13 +75,7 @@ def run(argv: list[str]) -> int:
         help="the dice of chance faults in the simulator: xxh3 is fast, jhash is the kernel's, "
         "which real networks throw (default xxh3)",
     )
-    parser.add_argument(
-        "--key-file",
-        type=Path,
-        metavar="FILE",
-        help="members seal what they send by the keys of this file (stormcast key makes one), as "
-        "with `sealed: true` in the scenario",
-    )
+    add_key_file(parser)
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
     add_ca_file(parser)
@@ -118,19 +108,15 @@ def run(argv: list[str]) -> int:
 
 def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Keys]:
     """Return the scenario with members that have a key, and the keys of the file for them."""
-    path, cluster = args.key_file, scenario.cluster
     if args.backend == "kubernetes":
         raise Unsupported("--key-file: members of a release have its key, and no other; drop it")
-    keys = read_keys(str(path), "--key-file")
-    if any(isinstance(step.action, faults.ChangeKeys) for step in scenario.timeline):
+    if scenario.changes_keys:
         raise ConfigError(
-            f"--key-file {path}: {scenario.name} changes the members' keys, and a file that was "
-            "given is not changed; drop --key-file"
+            f"--key-file {args.key_file}: {scenario.name} changes the members' keys, and a file "
+            "that was given is not changed; drop --key-file"
         )
-    say(f"members seal with key {keys[0].name}")
-    if not cluster.sealed:
-        scenario = replace(scenario, cluster=replace(cluster, sealed=True), text="")
-    return scenario, keys
+    keys = read_key_file(args.key_file)
+    return scenario.with_keys(), keys
 
 
 def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome:

@@ -24,6 +24,7 @@ from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
 from stormcast.chaos.commands.arguments import KUBERNETES_ONLY, add_ca_file, way_not_verified
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
+from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
@@ -55,6 +56,9 @@ class ServeSettings:
     backend: str
     options: dict[str, str]
     """Arguments of the backend."""
+    key_file: Path | None
+    keys: Keys
+    """The keys of that file, by which all members seal; (): as each scenario says."""
     scenarios: Path
     runs: Path
     listen: ControlSettings | None
@@ -196,12 +200,17 @@ class Controller:
     def _outcome(self, file: Path, seed: int) -> RunOutcome:
         scenario = load_scenario(file)
         name, settings = f"{file.stem}-{seed}", self.settings
+        options: dict[str, Any] = dict(settings.options)
+        keys: Keys = ()
+        if settings.keys and not scenario.changes_keys:
+            scenario, keys = scenario.with_keys(), settings.keys
+            options["key_file"] = settings.key_file
         if settings.backend == SIM:
             self.status.is_ready = True
-            return run_scenario(scenario, seed, out=self._directory(name))
+            return run_scenario(scenario, seed, out=self._directory(name), keys=keys)
         check_supported(scenario, settings.backend)
         while True:
-            backend = make_backend(settings.backend, **settings.options)
+            backend = make_backend(settings.backend, **options)
             try:
                 backend.features()
                 self.status.is_ready = True
@@ -297,6 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
     add_ca_file(parser)
+    add_key_file(parser)
     parser.add_argument(
         "--scenarios", type=Path, required=True, metavar="DIR", help="every *.yaml in it is run"
     )
@@ -355,6 +365,10 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
         not options or words.backend == "kubernetes",
         f"--{next(iter(options), '').replace('_', '-')} is of --backend kubernetes; drop it",
     )
+    require(
+        words.key_file is None or words.backend != "kubernetes",
+        "--key-file: members of a release have its key, and no other; drop it",
+    )
     require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
     every = SETTING_DURATION.read(words.every, "--every") if words.every is not None else None
@@ -371,6 +385,8 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     return ServeSettings(
         backend=words.backend,
         options=options,
+        key_file=words.key_file,
+        keys=read_key_file(words.key_file),
         scenarios=words.scenarios,
         runs=words.runs,
         listen=read_open(words.listen, "--listen", tls) if words.listen else None,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_count, read_seed
 from stormcast.chaos.commands.install import InstallError, install_lacking
+from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.output import (
     RUNS,
     Meter,
@@ -113,11 +114,16 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     parser.add_argument(
         "--workers", type=read_count, help="processes (default: one per core; on netns 3)"
     )
+    add_key_file(parser)
     add_json(parser)
     args = parser.parse_args(argv)
     if args.backend not in (AUTO, SIM, "netns"):
         say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
         return Exit.UNKNOWN
+    try:
+        keys = read_key_file(args.key_file)
+    except (ConfigError, OSError) as error:
+        return refuse(error)
     is_sim = args.backend == SIM
     why = f"{SIM} has no real packets" if is_sim else _why_no_real_packets(args)
     if why is None:
@@ -126,10 +132,10 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         # Do not turn to the simulator: it was not asked for, or `--library` is its usual work.
         return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
     if is_sim:
-        return _chaos_test_in_virtual_time(args, "")
+        return _chaos_test_in_virtual_time(args, keys, "")
     say(f"no real packets here: {why}")
     say("so every scenario is run in the simulator instead, which has no network of a kernel")
-    return _chaos_test_in_virtual_time(args, f"nothing was run on real packets: {why}")
+    return _chaos_test_in_virtual_time(args, keys, f"nothing was run on real packets: {why}")
 
 
 def _why_no_real_packets(args: argparse.Namespace) -> str | None:
@@ -197,7 +203,14 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     try:
         budget = inf if args.library else BUDGET_SECONDS
         results = run_live(
-            runs, args.seed, out, features, lanes=lanes, budget=budget, begins=under_way.append
+            runs,
+            args.seed,
+            out,
+            features,
+            lanes=lanes,
+            budget=budget,
+            begins=under_way.append,
+            key_file=args.key_file,
         )
         with sigterm_interrupts(), closing(results):
             for result in results:
@@ -270,7 +283,7 @@ def _live_details(done: Sequence[LiveResult]) -> str:
     return "\n".join(lines)
 
 
-def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
+def _chaos_test_in_virtual_time(args: argparse.Namespace, keys: Keys, remark: str) -> int:
     """Run the library and the museum in the simulator. `remark` is printed with the verdict, so
     that it is not overlooked far above."""
     timings = TIMINGS if args.timing == "all" else (args.timing,)
@@ -287,7 +300,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
     )
     meter = Meter(len(sides))
     try:
-        results = run_sides(sides, args.seed, out, workers)
+        results = run_sides(sides, args.seed, out, workers, keys)
         with sigterm_interrupts(), closing(results):
             for result in results:
                 done.append(result)

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from stormcast.chaos.faults import Link, Names
+from stormcast.chaos.faults import ChangeKeys, Link, Names
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
 from stormcast.chaos.language.shapes import (
     POSITIVE_TIME,
@@ -131,6 +131,18 @@ class Scenario:
     path: str = field(default="", compare=False)
     text: str = field(default="", compare=False)
     """The file as it was written."""
+
+    @property
+    def changes_keys(self) -> bool:
+        """Whether a step changes the members' keys, so that a file of keys would be changed."""
+        return any(isinstance(step.action, ChangeKeys) for step in self.timeline)
+
+    def with_keys(self) -> Scenario:
+        """Return the scenario with members that have a key."""
+        if self.cluster.sealed:
+            return self
+        # Drop the original text, so that the run directory stores the changed scenario.
+        return replace(self, cluster=replace(self.cluster, sealed=True), text="")
 
 
 def load_scenario(path: str | Path) -> Scenario:

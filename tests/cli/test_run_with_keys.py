@@ -1,13 +1,15 @@
-"""`stormcast run --key-file`: members have the keys of that file, and nobody is shown them."""
+"""`--key-file` of run, chaos-test and serve: members have its keys, and nobody is shown them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.node.keys.cluster_keys import change_keys, read_keys, write_new_key
 from stormcast.node.trace import OVERHEARD, read_blocks_untrusted
 from tests.helpers.shell import Shell
@@ -89,6 +91,43 @@ def test_a_run_with_a_key_is_repeated_without_it(shell: Shell) -> None:
     assert shell("run", "plain.yaml", "--key-file", "cluster.key", "--out", "kept").code == 0
     said = shell("replay", "kept")
     assert (said.code, "identical" in said.out) == (0, True), said.out
+
+
+def test_a_controller_has_all_members_seal_but_those_whose_keys_change(shell: Shell) -> None:
+    folder = Path("served")
+    folder.mkdir()
+    for name in ("heard.yaml", "changing.yaml"):
+        Path(name).rename(folder / name)
+    words = ["serve", "--backend", "sim", "--scenarios", "served", "--once", "--json"]
+    assert shell(*words).code == 1
+    said = shell(*words, "--key-file", "cluster.key")
+    assert said.code == 0, said.out + said.err
+    told = [json.loads(line) for line in said.out.splitlines()]
+    assert {one["scenario"]: one["verdict"] for one in told} == {
+        "heard": "holds",
+        "changing": "holds",
+    }
+    sealed = {one["scenario"]: Path(one["run"]) / "scenario.yaml" for one in told}
+    assert "sealed: true" in sealed["heard"].read_text()
+    assert sealed["changing"].read_text() == CHANGING
+    assert read_keys("cluster.key")[1:] == ()
+    said = shell(*words[:1], "--scenarios", "served", "--once", "--key-file", "cluster.key")
+    assert (said.code, "members of a release have its key" in said.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_the_chaos_test_has_all_members_seal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenarios = [parse_scenario(HEARD), parse_scenario(CHANGING)]
+    monkeypatch.setattr("stormcast.chaos.commands.suite.library", lambda: scenarios)
+    monkeypatch.setattr("stormcast.chaos.commands.suite.tour", list)
+    words = ["chaos-test", "--backend", "sim", "--timing", "fast", "--workers", 2, "--json"]
+    assert shell(*words).json["verdict"] == "violated"
+    said = shell(*words, "--key-file", "cluster.key")
+    assert (said.code, said.json["verdict"]) == (0, "holds"), said.out
+    texts = [(Path(row["run"]) / "scenario.yaml").read_text() for row in said.json["runs"]]
+    assert all("sealed: true" in text for text in texts)
+    said = shell(*words, "--key-file", "nothing.key")
+    assert (said.code, "--key-file nothing.key: No such file" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,17 @@ def features() -> Mapping[str, str | None]:
     return features_here()
 
 
-def live(act: str, kind: str, folder: Path, features: Mapping[str, str | None]) -> LiveResult:
+def live(
+    act: str,
+    kind: str,
+    folder: Path,
+    features: Mapping[str, str | None],
+    key_file: Path | None = None,
+) -> LiveResult:
     kinds = [one for one in KINDS if one.name == kind]
     (run,) = [run for run in live_runs(kinds) if run.act == act]
     for attempt in range(3):
-        result = run_one(run, 1, folder / f"run-{attempt}", features)
+        result = run_one(run, 1, folder / f"run-{attempt}", features, key_file)
         if not result.is_late:
             return result
     pytest.skip(f"this machine has too much to do: {result.detail}")
@@ -89,6 +95,18 @@ def test_what_chaos_test_tries_holds(
     verdict = json.loads((Path(result.directory) / "verdict.json").read_text())
     assert verdict["backend"] == "netns"
     assert all(verdict["faults"].values())
+
+
+def test_chaos_test_has_its_members_seal_with_a_key_that_is_given(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    key = write_new_key(tmp_path / "cluster.key")
+    result = live("order", "MCAST", tmp_path, features, tmp_path / "cluster.key")
+
+    assert result.verdict is Verdict.HOLDS, result.detail
+    logs = [path.read_text() for path in Path(result.directory).glob("logs/*/*-1.log")]
+    assert len(logs) > 1
+    assert all(f"seals with key {key.name}" in log for log in logs)
 
 
 def test_members_seal_with_a_key_that_is_given_and_no_copy_of_it_is_made(
