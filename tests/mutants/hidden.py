@@ -19,6 +19,7 @@ from stormcast.node.control.answers import Answer, as_json, parse_mapping
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.known_members import KnownMembers
 from stormcast.node.member import commands
+from stormcast.node.protocols.gms.newcomers import Newcomers
 from stormcast.node.protocols.multicast.early import Early
 from stormcast.node.protocols.unicast.feedback import Feedback
 from stormcast.node.protocols.unicast.repairs import Repairs
@@ -206,3 +207,16 @@ def the_bound_of_a_queue_is_that_of_the_start(patches: Patches) -> None:
             self._port.drop("become-server-queue-full", cost)
             return
         old(self, head, body)
+
+
+# -- What a rig alone makes of frames -------------------------------------------------------------
+
+
+@hidden("repeats", "sim/test_told_apart.py::test_no_two_merges_ask_alike_for_proofs")
+def proofs_of_all_merges_are_alike(patches: Patches) -> None:
+    """PROVE has no number, so that a rig loses it in each merge or in none."""
+    old = Newcomers.ask
+
+    @patches.method(Newcomers)
+    def ask(self: Newcomers, members: Any, merge: Any, *more: Any) -> None:
+        old(self, members, merge._replace(number=0), *more)

@@ -90,7 +90,7 @@ class Inquiry:
             self._doubtful[member] = answer
             # It was asked with the question; that it answers again says that this was lost.
             if before is not None or not self._newcomers.is_asked(member):
-                self._newcomers.ask((member,), 0, head.transmission, now)
+                self._newcomers.ask((member,), answer.merge, 0, head.transmission, now)
         return False
 
     def _believe(self, member: Address, answer: MergeAnswer, now: float) -> None:
@@ -119,7 +119,7 @@ class Inquiry:
         if head.lo == self._merge.number and head.mark and key in self._state.repeats:
             self._state.repeats.prove(key, head.mark, now)
             newcomers = self._newcomers.among((self.asked[head.source],))
-            self._newcomers.ask(newcomers, 0, head.transmission, now)
+            self._newcomers.ask(newcomers, self._merge, 0, head.transmission, now)
         else:
             self._state.port.drop("merge-unknown")
 

@@ -133,7 +133,9 @@ class Gms(Layer):
             asker = self._merging if self._merging.is_leading else self._client
             asker.on_cookie(head, now)
         elif kind == wire.PROVE:
-            self._state.send(head.source, wire.PROOF, b"", mark=head.mark, again=head.transmission)
+            self._state.send(
+                head.source, wire.PROOF, b"", lo=head.lo, mark=head.mark, again=head.transmission
+            )
         elif kind == wire.LEAVE_REQ:
             self._coordinator.on_leave_untrusted(head, body, now)
         elif kind == wire.LEAVE_RSP:

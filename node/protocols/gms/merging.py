@@ -266,11 +266,13 @@ class Merging:
         know are asked; what comes of it decides whether the view is installed. A leader of this
         member's own view has asked them itself."""
         assert notice.merged is not None
-        if notice.merged.merge.leader in held.members:
+        merge = notice.merged.merge
+        if merge.leader in held.members:
             return True
         strangers = self._newcomers.among(notice.view.members)
         self._staged, self._unproved = (head, notice), set(strangers)
-        self._newcomers.ask(strangers, wire.HEAD_SIZE + head.size, head.transmission, now)
+        size = wire.HEAD_SIZE + head.size
+        self._newcomers.ask(strangers, merge, size, head.transmission, now)
         return not strangers
 
     def on_proof(self, head: Head, now: float) -> None:

@@ -17,6 +17,7 @@ from stormcast.node.core.contacts import MAX_ACCOUNTS
 if TYPE_CHECKING:
     from stormcast.node.core.model import Address
     from stormcast.node.core.wire import Head
+    from stormcast.node.protocols.gms.messages import MergeId
     from stormcast.node.protocols.gms.state import Membership
 
 MOST_AT_ONCE: Final = MAX_ACCOUNTS // 2
@@ -48,8 +49,11 @@ class Newcomers:
         """Whether a member was sent a cookie in this merge, and has not given it back."""
         return member in self._asked_now
 
-    def ask(self, members: Sequence[Address], question: int, again: int, now: float) -> None:
-        """Send each member its cookie. Those from which nothing has come are sent no more bytes
+    def ask(
+        self, members: Sequence[Address], merge: MergeId, question: int, again: int, now: float
+    ) -> None:
+        """Send each member its cookie, with the number of the merge, as a rig would draw one fate
+        for equal frames of all merges. Those from which nothing has come are sent no more bytes
         than `question`, the size of the frame that named them: nobody must be able to have more
         sent to others than it sends itself."""
         state, port = self._state, self._state.port
@@ -63,7 +67,7 @@ class Newcomers:
                 port.challenge(member)
                 self._note_asked(member)
                 cookie = state.proof.cookie(member, now)
-                state.send(member.short, wire.PROVE, b"", mark=cookie, again=again)
+                state.send(member.short, wire.PROVE, b"", lo=merge.number, mark=cookie, again=again)
 
     def _note_asked(self, member: Address) -> None:
         self._asked.pop(member.short, None)
