@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 BACKENDS: Final = ("sim", "netns", "kubernetes")
 SECTION: Final = "stormcast"
-CLUSTER: Final = "stormcast_cluster"
-"""The fixture that every test with a cluster uses, by this name or through `cluster`."""
+_CLUSTERS: Final = pytest.StashKey["Clusters"]()
+"""The clusters of a test, whichever way it has got the fixture: pytest lists among a test's
+`funcargs` only fixtures that it names, and not those that it asks for while it runs."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +69,7 @@ def stormcast_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         is_kept=keep is not None,
         replay=f"pytest {shlex.quote(node)} --stormcast-backend {backend} --stormcast-seed {seed}",
     )
+    request.node.stash[_CLUSTERS] = clusters
     yield clusters
     clusters.close()
 
@@ -96,8 +98,7 @@ def chaos(stormcast_chaos: Chaos) -> Chaos:
 
 def _clusters(item: pytest.Item) -> Clusters | None:
     """Return the clusters of a test; None if it does not use the fixture."""
-    found: Clusters | None = getattr(item, "funcargs", {}).get(CLUSTER)
-    return found
+    return item.stash.get(_CLUSTERS, None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -215,8 +215,9 @@ def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
 class Fault:
     """A fault that was begun; it ends at the end of its `with` block."""
 
-    def __init__(self, session: StepwiseSession, begun: Begun) -> None:
-        self._session = session
+    def __init__(self, cluster: LiveCluster, begun: Begun) -> None:
+        self._cluster = cluster
+        self._session = cluster.session
         self._begun: Begun = begun
         self._has_ended = False
 
@@ -227,8 +228,9 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """End the fault: a paused or stalled member goes on, a killed or departed one is back."""
-        if not self._has_ended:
+        """End the fault: a paused or stalled member goes on, a killed or departed one is back.
+        Faults of a cluster that is finished have ended with it."""
+        if not self._has_ended and self._cluster.outcome is None:
             self._has_ended = True
             self._session.end(self._begun)
 
@@ -239,6 +241,9 @@ class Fault:
     @property
     def bites(self) -> int:
         """The number of times that the fault has bitten so far."""
+        outcome = self._cluster.outcome
+        if outcome is not None:
+            return outcome.run.bites.get(self._begun.fault, 0)
         return self._session.nemesis.bites().get(self._begun.fault, 0)
 
 
@@ -250,9 +255,9 @@ class Chaos:
 
     def do(self, action: str, **words: Any) -> Fault:  # noqa: ANN401 any quantity of a scenario
         """Begin any action that a timeline may have, in the words of scenario files."""
-        session = self._clusters.current.session
+        cluster = self._clusters.current
         try:
-            return Fault(session, session.begin(action, _words(words)))
+            return Fault(cluster, cluster.session.begin(action, _words(words)))
         except Unsupported as error:
             pytest.skip(str(error))
 
@@ -375,9 +380,10 @@ class Clusters:
             session.open()
         except Unsupported as error:
             pytest.skip(str(error))
-        session.gather()
         made = LiveCluster(session, self, folder)
+        # Before it is ready: if it never is, its logs say why, and the report names its directory.
         self._made.append(made)
+        session.gather()
         return made
 
     def play(self, path: str | Path) -> RunOutcome:
@@ -393,12 +399,12 @@ class Clusters:
         except Unsupported as error:
             pytest.skip(str(error))
         words = ("stormcast", "run", str(path), "--seed", str(self._seed))
-        self._replay = shlex.join((*words, "--backend", self._backend))
-        self.conclude(outcome)
+        self.conclude(outcome, shlex.join((*words, "--backend", self._backend)))
         return outcome
 
-    def conclude(self, outcome: RunOutcome) -> None:
-        """Write the directory of a run if it is to be kept; VerdictError unless it holds."""
+    def conclude(self, outcome: RunOutcome, replay: str = "") -> None:
+        """Write the directory of a run if it is to be kept; VerdictError unless it holds. `replay`
+        is the command that repeats the run, if that is not the test's."""
         __tracebackhide__ = True
         holds, folder = outcome.verdict is Verdict.HOLDS, outcome.directory
         assert folder is not None
@@ -407,7 +413,8 @@ class Clusters:
             write_run(outcome, folder)
         if not holds:
             self._has_concluded_badly = True
-            raise VerdictError(explained(outcome, self.directions(folder)))
+            directions = self.directions(folder, replay or self._replay)
+            raise VerdictError(explained(outcome, directions))
 
     @property
     def current(self) -> LiveCluster:
@@ -426,9 +433,10 @@ class Clusters:
         for backend in self._backends:
             backend.close()
 
-    def directions(self, folder: Path) -> list[str]:
+    @staticmethod
+    def directions(folder: Path, replay: str) -> list[str]:
         """Return the lines that say where a run is kept, and how to repeat it."""
-        return [f"run:    {folder}", f"replay: {self._replay}"]
+        return [f"run:    {folder}", f"replay: {replay}"]
 
     def last_words(self) -> str:
         """Return, after a failure, the directions of the last run, which is ended; empty where the
@@ -440,7 +448,7 @@ class Clusters:
             made.abandon()
         except BackendError as error:
             return f"replay: {self._replay}\nnothing was kept: {error}"
-        return "\n".join(self.directions(made.folder))
+        return "\n".join(self.directions(made.folder, self._replay))
 
     def _scenario(self, words: dict[str, Any], guarantees: tuple[str, ...]) -> Scenario:
         cluster = CLUSTER.read(compose(flow(_plain(words)), "cluster", "scenario"))

@@ -126,6 +126,79 @@ def test_a_cluster_in_which_nothing_was_sent_proves_nothing(project: Project) ->
     result.stdout.fnmatch_lines(["*nothing was sent"])
 
 
+def test_a_cluster_that_a_test_asks_for_while_it_runs_is_judged_too(project: Project) -> None:
+    """pytest does not list such a fixture among those of the test."""
+    result = project.run(
+        LOSES_THE_LAST.replace(
+            "(cluster, chaos):",
+            "(request):\n"
+            "    cluster = request.getfixturevalue('cluster')\n"
+            "    chaos = request.getfixturevalue('chaos')",
+        )
+    )
+    result.assert_outcomes(failed=1)
+    assert re.search(r"^G1 violated: .*seqno 5", text_of(result), re.MULTILINE)
+    assert text_of(result).count("replay:") == 1
+
+
+def test_a_verdict_may_be_asked_for_while_a_fault_acts(project: Project) -> None:
+    """What is finished has no fault any more, and what it was struck by is known."""
+    result = project.run("""
+import pytest
+
+def test_it(cluster, chaos):
+    group = cluster(members=3)
+    with chaos.loss("10%") as loss, chaos.pause("n2"):
+        group.multicast(count=200, rate="100/s")
+        group.wait(1)
+        group.finish()
+    assert loss.bites > 0
+    again = cluster(members=2)
+    with pytest.raises(AssertionError, match="run unknown: .* did not bite"):
+        with chaos.rule("drop", kind="DATA", seqno=1000) as rule:
+            again.multicast(count=10)
+            again.finish()
+    assert rule.bites == 0
+""")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_cluster_that_does_not_come_to_be_is_the_one_whose_directory_is_named(
+    project: Project,
+) -> None:
+    result = project.run("""
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.plugin.stepwise import StepwiseSession
+
+def test_it(cluster, monkeypatch):
+    cluster(members=2).unicast(count=1)
+
+    def refuse(self):
+        raise BackendError("n1 is not ready: its log says why")
+
+    monkeypatch.setattr(StepwiseSession, "gather", refuse)
+    cluster(members=2)
+""")
+    result.assert_outcomes(failed=1)
+    (run,) = re.findall(r"^run: +(\S+)", text_of(result), re.MULTILINE)
+    assert Path(run).name == "run-2"
+    assert sorted(traces(Path(run)))
+
+
+def test_the_command_that_repeats_a_scenario_is_not_that_of_a_later_cluster(
+    project: Project,
+) -> None:
+    (project.path / "quiet.yaml").write_text(SCENARIO)
+    result = project.run("""
+def test_it(cluster):
+    cluster.play("quiet.yaml")
+    cluster(members=2).unicast(count=1)
+    assert False
+""")
+    result.assert_outcomes(failed=1)
+    assert "replay: pytest test_it.py::test_it" in text_of(result)
+
+
 def test_an_assertion_of_the_test_itself_is_repeatable_too(project: Project) -> None:
     result = project.run("""
 def test_it(cluster):
