@@ -377,11 +377,12 @@ def test_without_agents_nothing_speaks_of_them() -> None:
     assert capabilities == [{"drop": ["ALL"]}] * 3
 
 
-def test_without_a_controller_nobody_may_do_anything() -> None:
+def test_without_a_controller_nobody_has_its_role_which_a_person_may_get() -> None:
     chart = render({"controller": {"enabled": False}})
     kinds = {one["kind"] for one in chart.objects}
-    assert not kinds & {"Deployment", "Role", "RoleBinding"}
+    assert not kinds & {"Deployment", "RoleBinding"}
     assert len(chart.of("ServiceAccount")) == 1
+    assert chart.one("Role", "controller") == render().one("Role", "controller")
 
 
 def test_new_settings_restart_members_and_new_scenarios_the_controller() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api, Reply
 from stormcast.chaos.backends.kubernetes.release import choose_pods, member_pods
 
@@ -32,7 +35,7 @@ def pod(name: str, *containers: dict[str, Any]) -> dict[str, Any]:
 
 def names(number: int, *pods: dict[str, Any]) -> list[str]:
     found = member_pods(Api(Server(*pods), "default"), "demo")
-    return [one.name for one in choose_pods(found, number, "demo")]
+    return [one.name for one in choose_pods(found, number, "demo", "testing")]
 
 
 def test_members_are_in_the_order_of_their_numbers() -> None:
@@ -54,3 +57,9 @@ def test_how_the_keeper_ended_is_not_told_by_the_container_before_it() -> None:
     member = {"name": "member", "restartCount": 0, "state": running, "lastState": {}}
     (found,) = member_pods(Api(Server(pod("demo-stormcast-0", mesh, member)), "default"), "demo")
     assert (found.restarts, found.last_code, found.last_reason) == (0, 0, "")
+
+
+def test_too_few_pods_are_answered_with_the_command_that_makes_more() -> None:
+    command = "helm upgrade demo helm/stormcast --namespace testing --reuse-values --set replicas=3"
+    with pytest.raises(BackendError, match=command):
+        names(3, pod("demo-stormcast-0"))

@@ -124,7 +124,9 @@ class KubernetesBackend:
             if why := self.features().get(need, "this version does not have it"):
                 raise Unsupported(f"kubernetes has no {need}: {why}")
         release = find_release(self._api, self._release)
-        pods = choose_pods(member_pods(self._api, release), len(plan.members), release)
+        pods = choose_pods(
+            member_pods(self._api, release), len(plan.members), release, self._api.namespace
+        )
         token = read_token(self._api, pods[0])
         self._plan = plan
         made = {
@@ -317,7 +319,7 @@ def _features_of_agents(
     """Return by feature None where all agents of a release have it, else a reason why not."""
     release = find_release(api, release_name)
     pods = member_pods(api, release)
-    first = choose_pods(pods, 1, release)[0]
+    first = choose_pods(pods, 1, release, api.namespace)[0]
     there = [pod for pod in pods if not pod.trouble]
     token = read_token(api, first)
     asked = [MemberPod(api, pod, pod.name, token) for pod in there]

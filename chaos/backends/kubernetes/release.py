@@ -85,12 +85,13 @@ def member_pods(api: Api, release: str) -> list[Pod]:
     return sorted(pods, key=lambda pod: pod.ordinal)
 
 
-def choose_pods(pods: Sequence[Pod], number: int, release: str) -> list[Pod]:
+def choose_pods(pods: Sequence[Pod], number: int, release: str, namespace: str) -> list[Pod]:
     """Return the first `number` pods; BackendError if there are fewer, or one does not run."""
     if len(pods) < number:
         raise BackendError(
             f"the scenario has {number} members, and release {release} {len(pods)} pods: "
-            f"helm upgrade {release} helm/stormcast --reuse-values --set replicas={number}"
+            f"helm upgrade {release} helm/stormcast --namespace {namespace} --reuse-values "
+            f"--set replicas={number}"
         )
     chosen = list(pods[:number])
     for pod in chosen:
