@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -180,6 +181,10 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
                 refuse(error)
             else:
                 give_up(error, kept.seed)
+        except Exception:  # noqa: BLE001 whatever our code got wrong, what was judged before stands
+            end_progress()
+            watch.is_broken = True
+            say(traceback.format_exc())
         finally:
             end_progress()
         return watch.end()
@@ -193,7 +198,7 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
     begun, is_judged, why = time.monotonic(), False, ""
     try:
         player.open()
-        for window in player.windows(number):
+        for window in _played(watch, player, number):
             took, begun = time.monotonic() - begun, time.monotonic()
             number, is_judged = number + 1, True
             if watch.note(window, took):
@@ -211,6 +216,21 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
     end_progress()
     say(f"{why}: a new cluster begins with window {number}")
     return False, number
+
+
+def _played(watch: _Watch, player: Soak, number: int) -> Iterator[Window]:
+    """Yield windows, each judged; note the one in which our own code failed."""
+    begun = time.monotonic()
+    try:
+        for window in player.windows(number):
+            yield window
+            number, begun = number + 1, time.monotonic()
+    except (NodeError, OSError):
+        raise
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        watch.note_broken(number, why, time.monotonic() - begun)
+        raise
 
 
 def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:

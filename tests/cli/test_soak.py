@@ -101,13 +101,14 @@ def test_bad_input_is_refused_in_a_line(shell: Shell, words: list[str], said: st
     assert not Path("runs").exists()
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, *numbers: int, error: Exception | None = None) -> None:
     """The rig fails in these windows."""
     play = Soak._window
+    reason = error or BackendError("the agent of n1 has ended\nand said nothing")
 
     def window(soak: Soak, number: int) -> Window:
         if number in numbers:
-            raise BackendError("the agent of n1 has ended\nand said nothing")
+            raise reason
         return play(soak, number)
 
     monkeypatch.setattr(Soak, "_window", window)
@@ -248,6 +249,38 @@ def test_a_violation_stands_though_no_other_cluster_comes_up(
     assert done.code == Exit.VIOLATED
     assert "no agent answers" in done.err
     assert json.loads(Path("alone/status.json").read_text())["is_over"] is True
+
+
+@pytest.mark.parametrize("error", [MemoryError(), AssertionError("a view without members")])
+def test_a_violation_stands_though_our_own_code_fails_later(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It ends as a soak ends, the window proves nothing, and stderr says where it failed."""
+    violate_the_first(monkeypatch)
+    failing(monkeypatch, 1, error=error)
+    done = shell("soak", "--storm", storm, "--for", "25s", "--out", "kept")
+
+    assert done.code == Exit.VIOLATED
+    assert done.out.startswith("soak: violated")
+    assert f"{type(error).__name__}" in done.err
+    assert "Traceback" in done.err
+    status = json.loads(Path("kept/status.json").read_text())
+    assert (status["verdict"], status["is_over"]) == ("violated", True)
+    assert status["verdicts"] == {"violated": 1, "unknown": 1}
+    last = json.loads(Path("kept/windows.jsonl").read_text().splitlines()[-1])
+    assert (last["window"], last["verdict"]) == (1, "unknown")
+    assert type(error).__name__ in last["findings"][0]["detail"]
+
+
+def test_a_soak_whose_first_window_cannot_be_judged_ends_unknown(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, 0, error=AssertionError("a view without members"))
+    done = shell("soak", "--storm", storm, "--for", "25s", "--out", "kept")
+
+    assert done.code == Exit.UNKNOWN
+    assert json.loads(Path("kept/status.json").read_text())["is_over"] is True
+    assert windows("kept") == [0]
 
 
 def test_a_line_that_lacks_its_end_is_of_no_window_to_all(shell: Shell, storm: str) -> None:
