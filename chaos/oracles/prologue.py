@@ -13,11 +13,13 @@ A prologue is true only where all before it was judged, and holds, and nothing i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from typing import Any, Final
 
-from stormcast.chaos.oracles.application import last_number
+from stormcast.chaos.oracles.application import Outgoing, last_number
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream
@@ -27,6 +29,7 @@ from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
 from stormcast.chaos.oracles.v_views import KEEPS_APART
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.model import FRAGMENT, NO_FC
+from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import (
     ABANDONED,
     BELIEVED,
@@ -85,27 +88,53 @@ class Told:
 
 def unrest(evidence: Evidence) -> str:
     """Return what is under way at the end of a run; empty: nothing is."""
+    held_up, under_way = _what_holds_up(evidence), _what_is_under_way(evidence)
+    return next(chain(held_up, _what_waits(evidence), under_way), "")
+
+
+def _what_holds_up(evidence: Evidence) -> Iterator[str]:
+    """Yield faults that stand, and members that are paused or stalled."""
     for fault, kind in evidence.rig.standing.items():
         if kind in KEEPS_APART:
-            return f"{kind} {fault} stands"
+            yield f"{kind} {fault} stands"
     for member in evidence.members.values():
         held = (*member.paused, *member.stalled)
         if member.lives and any(span.end == inf for span in held):
-            return f"{member.name} is paused or stalled"
+            yield f"{member.name} is paused or stalled"
+
+
+def _what_waits(evidence: Evidence) -> Iterator[str]:
+    """Yield who has messages that have not left, or were not handed to its application."""
+    for outgoing in evidence.application.outgoing.values():
+        if _waits(evidence, outgoing):
+            yield f"messages of {outgoing.sender.name} wait in its outbox"
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
-            return f"what {incoming.receiver.name} delivered was not handed over yet"
+            yield f"what {incoming.receiver.name} delivered was not handed over yet"
+
+
+def _what_is_under_way(evidence: Evidence) -> Iterator[str]:
+    """Yield who has sent what not all have delivered who should."""
     for entry in evidence.unicasts.entries():
         if _goes_on(entry) and entry.sent and _delivered_upto(entry) < entry.sent[-1].hi:
-            return f"unicasts of {entry.connection.sender.name} are under way"
+            yield f"unicasts of {entry.connection.sender.name} are under way"
     for stream in evidence.groups.streams.values():
         for window in stream.all_windows() if stream.sender.lives else ():
             if not window.receiver.lives or window.is_own or window.removed is not None:
                 continue
             delivered = stream.delivered_to(window.receiver)
             if first_gap(window.given_up + 1, stream.high, delivered) is not None:
-                return f"multicasts of {stream.sender.name} are under way"
-    return ""
+                yield f"multicasts of {stream.sender.name} are under way"
+
+
+def _waits(evidence: Evidence, outgoing: Outgoing) -> bool:
+    """Whether messages were accepted that did not leave, but still may: to a group also where the
+    sender has no view yet."""
+    offered, dest = outgoing.offered, evidence.members.get(outgoing.dest)
+    if offered is None or not outgoing.sender.lives:
+        return False
+    may_leave = outgoing.dest == GROUP or (dest is not None and dest.lives)
+    return may_leave and offered.hi > last_number(outgoing)
 
 
 def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
@@ -258,7 +287,8 @@ def _tell_purge(told: Told, sent: Event, upto: int) -> None:
 
 
 def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> None:
-    """Tell how far the application's messages are counted: all that it offered is done with."""
+    """Tell how far the application's messages are counted. All that it offered is done with: none
+    waits at a moment of rest but those for members that are gone."""
     for (short, dest), outgoing in evidence.application.outgoing.items():
         offered = outgoing.offered
         if short != member.short or offered is None:

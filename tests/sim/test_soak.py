@@ -122,16 +122,26 @@ def _is_batch(event: Event) -> bool:
     return event.kind == trace.DELIVERED and event.count > 0 and event.protocol != 0
 
 
+def _events(data: bytes) -> list[Event]:
+    blocks = read_blocks_untrusted(data, xxh3_64_intdigest)
+    return [event for block in blocks for event in block.events]
+
+
 def _without(data: bytes, wanted: Callable[[Event], bool]) -> bytes:
     """The blocks with something that says nothing in place of the first event that is wanted."""
+    blank = dict.fromkeys(Event._fields, 0) | {"kind": trace.GAUGE}
+    return _with(data, wanted, Event(**blank))
+
+
+def _with(data: bytes, wanted: Callable[[Event], bool], other: Event) -> bytes:
+    """The blocks with another event, at the same time, in place of the first that is wanted."""
     parts, is_found = [], False
     for block in read_blocks_untrusted(data, xxh3_64_intdigest):
         events = list(block.events)
         at = next((n for n, event in enumerate(events) if wanted(event)), None)
         if at is not None and not is_found:
             is_found = True
-            blank = dict.fromkeys(Event._fields, 0) | {"kind": trace.GAUGE}
-            events[at] = Event(**{**blank, "time": events[at].time})
+            events[at] = other._replace(time=events[at].time)
         heap = b"".join(map(trace.pack_text, block.texts))
         number = block.first
         parts.append(
@@ -155,6 +165,34 @@ def test_a_loss_is_found_in_its_window_and_ends_its_cluster(stack: str) -> None:
     assert verdicts == ["holds", "holds", "violated"]
     assert windows[2].lost
     assert "G1" in {guarantee for guarantee, _detail in bad(windows[2])}
+
+
+@pytest.mark.parametrize("is_judged", [True, False])
+def test_messages_that_wait_in_an_outbox_are_not_forgotten(is_judged: bool) -> None:
+    """Five more are accepted than leave: no chapter that follows may take those for given up."""
+
+    def offer(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        if nth == 1:
+            offered = [e for e in _events(traces["n1-1"]) if e.kind == trace.OFFERED]
+            last = [e for e in offered if e.peer == GROUP][-1]
+            more = last._replace(hi=last.hi + 5, count=last.count + 5)
+            traces["n1-1"] = _with(traces["n1-1"], lambda event: event == last, more)
+        return traces
+
+    guarantees = ALL if is_judged else ("G2", "G3", "V1")
+    storm = storm_of("udp", kinds=("delay",), guarantees=guarantees)
+    _soak, windows = soaked(storm, 7, 3, offer)
+
+    assert not any("a second time" in detail for one in windows for _name, detail in bad(one))
+    assert windows[1].unrest == "messages of n1 wait in its outbox"
+    if is_judged:
+        # They never leave, which is told once, and another cluster has to go on.
+        assert [str(one.judgement.verdict) for one in windows] == ["holds", "violated"]
+        assert windows[1].lost == windows[1].unrest
+    else:
+        # Nobody asked for them. Their numbers are used by others, which leave.
+        assert [str(one.judgement.verdict) for one in windows] == ["holds"] * 3
+        assert windows[2].unrest == ""
 
 
 def test_a_gap_in_a_trace_makes_its_chapter_unknown() -> None:
@@ -277,9 +315,8 @@ def test_a_death_is_told_once() -> None:
 def test_what_left_before_is_done_with_whatever_was_said_to_be_offered() -> None:
     def lose(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
         if nth == 0:
-            blocks = read_blocks_untrusted(traces["n1-1"], xxh3_64_intdigest)
-            events = [event for block in blocks for event in block.events]
-            offered = [e for e in events if e.kind == trace.OFFERED and e.peer == GROUP]
+            offered = [e for e in _events(traces["n1-1"]) if e.kind == trace.OFFERED]
+            offered = [e for e in offered if e.peer == GROUP]
             last = offered[-1]._replace(text=0)
             traces["n1-1"] = _without(traces["n1-1"], lambda one: one._replace(text=0) == last)
         return traces
