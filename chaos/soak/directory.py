@@ -134,6 +134,8 @@ class SoakDirectory:
         )
 
     def _write_line(self, told: dict[str, Any]) -> None:
+        # Each process of a soak is named by its first window: pids may come again.
+        told["process"] = self.lines[0]["window"] if self.lines else told["window"]
         self.lines.append(told)
         with (self.path / WINDOWS).open("a") as file:
             file.write(json.dumps(told) + "\n")

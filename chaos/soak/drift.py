@@ -7,15 +7,15 @@ only if the slope is above the limit with high confidence, so noise is not taken
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import ceil, sqrt
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 Z: Final = 2.576
 """Of a normal distribution: 99 of 100 lie within, so half of one percent lies below the bound."""
 WARM_UP: Final = 0.25
-"""Share of the samples, at the beginning, in which tables and pools take what they need."""
+"""Share of the time, at the beginning, in which tables and pools take what they need."""
 LEAST: Final = 8
 """Samples after that, below which nothing is said."""
 
@@ -23,7 +23,9 @@ MOST: Final = 500
 """Windows, the latest ones, in which something must have grown to be told."""
 HOUR: Final = 3600.0
 LEAST_HOURS: Final = 1.0
-"""Hours before which nothing is said: a process takes a while until it has all that it needs."""
+"""Hours for which one process must have been weighed: before, nothing is said."""
+YOUNG_HOURS: Final = 0.25
+"""Hours in which a process, however short it lives, may take what it needs: they do not count."""
 LIMITS: Final[Mapping[str, float]] = {"memory": 4 << 20, "descriptors": 1.0, "threads": 1.0}
 """By figure: the growth per hour that is none."""
 JUDGE: Final = "judge"
@@ -43,11 +45,6 @@ class Slope(NamedTuple):
     def is_above(self, limit: float) -> bool:
         """Whether the growth is above a limit, and not by chance."""
         return self.samples >= LEAST and self.lower > limit
-
-
-def after_warm_up(samples: Samples) -> list[tuple[float, float]]:
-    """Return the samples that count."""
-    return list(samples[ceil(WARM_UP * len(samples)) :])
 
 
 def slope_of(*series: Samples) -> Slope:
@@ -77,7 +74,8 @@ class Drift(NamedTuple):
     figure: str
     slope: Slope
     hours: float
-    """Hours that the windows lasted: a process takes minutes until it has what it needs."""
+    """Hours for which the process that was weighed for longest was: hours in which only others take
+    its place say nothing of growth."""
 
     @property
     def is_known(self) -> bool:
@@ -101,24 +99,57 @@ class Drift(NamedTuple):
         }
 
 
+class _Process:
+    """The weights of one process of a soak: the judge, or a member until it is started anew."""
+
+    def __init__(self, of: str, begun: float) -> None:
+        self.of = of
+        self.begun = begun
+        """The second of the soak in which it was weighed first."""
+        self.seconds = 0.0
+        """Seconds from then until it was weighed last."""
+        self.weights: list[tuple[float, Mapping[str, float]]] = []
+        """Its weights that may be compared, each with the second of the soak."""
+
+    def series(self, figure: str) -> Samples:
+        """Return the samples of a figure that count: none of the first quarter of its time."""
+        young = self.begun + max(YOUNG_HOURS * HOUR, WARM_UP * self.seconds)
+        return [(at / HOUR, weight[figure]) for at, weight in self.weights if at >= young]
+
+
 def drifts(windows: Sequence[Mapping[str, Any]], latest: int = MOST) -> list[Drift]:
-    """Return the drift of each figure, from the lines of `windows.jsonl`, the latest of them. A
-    member that was started anew is a series of its own: it begins again with what a young process
-    takes."""
-    series: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    """Return the drift of each figure, from the lines of `windows.jsonl`, the latest of them. Each
+    process is compared with itself alone: one that was started anew begins again with what a young
+    process takes."""
+    found: dict[str, list[_Process]] = {}
+    for process in _processes(windows, latest):
+        if process.weights:
+            found.setdefault(process.of, []).append(process)
+    return [
+        Drift(
+            of,
+            figure,
+            slope_of(*(process.series(figure) for process in processes)),
+            max(process.seconds for process in processes) / HOUR,
+        )
+        for of, processes in sorted(found.items())
+        for figure in sorted(LIMITS)
+    ]
+
+
+def _processes(windows: Sequence[Mapping[str, Any]], latest: int) -> Collection[_Process]:
+    """Return all processes, with their weights of the latest windows."""
+    found: dict[tuple[object, str], _Process] = {}
     at = 0.0
     for number, window in enumerate(windows):
         at += float(window["seconds"])
-        if number < len(windows) - latest:
-            continue
         for who, weight in window.get("weights", {}).items():
-            of = JUDGE if who == JUDGE else "members"
-            for figure in LIMITS:
-                series.setdefault((of, figure, who), []).append((at / HOUR, weight[figure]))
-    found: dict[tuple[str, str], list[Samples]] = {}
-    for (of, figure, _who), samples in series.items():
-        found.setdefault((of, figure), []).append(after_warm_up(samples))
-    return [
-        Drift(of, figure, slope_of(*all_), at / HOUR)
-        for (of, figure), all_ in sorted(found.items())
-    ]
+            # A soak that was resumed is another process, whose members have other pids.
+            key = window.get("process"), who
+            process = found.get(key)
+            if process is None:
+                process = found[key] = _Process(JUDGE if who == JUDGE else "members", at)
+            process.seconds = at - process.begun
+            if number >= len(windows) - latest:
+                process.weights.append((at, weight))
+    return found.values()

@@ -70,6 +70,9 @@ def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(
         assert again.code == Exit.HOLDS
         assert f"a new cluster begins with window {first + more - 1}" in again.err
         assert windows("kept") == list(range(first + more))
+    # Each process is weighed apart from those before it.
+    lines = [json.loads(line) for line in Path("kept/windows.jsonl").read_text().splitlines()]
+    assert [line["process"] for line in lines] == [0] * first + [first, first + 1]
 
 
 def test_two_do_not_play_in_one_directory(shell: Shell, storm: str) -> None:

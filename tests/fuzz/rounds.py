@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Final, Self
 
 from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
-from stormcast.chaos.soak.drift import Slope, after_warm_up, slope_of
+from stormcast.chaos.soak.drift import WARM_UP, Samples, Slope, slope_of
 from tests.fuzz.datagrams import FILTERED
 from tests.fuzz.facts import Facts, counterparts, translated
 from tests.fuzz.frames import CHUNK
@@ -379,6 +380,11 @@ def ends(siege: Siege) -> list[str]:
         for name, process in siege.processes().items()
         if not process.is_alive
     ]
+
+
+def after_warm_up(samples: Samples) -> list[tuple[float, float]]:
+    """Return the samples that count."""
+    return list(samples[ceil(WARM_UP * len(samples)) :])
 
 
 def leaks(slope: Slope, frames: float, noise: float) -> bool:

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from stormcast.chaos.soak.drift import LEAST, after_warm_up, slope_of
-from tests.fuzz.rounds import BLOCKS, LEAK, MIB, NOISE, leaks
+from stormcast.chaos.soak.drift import LEAST, slope_of
+from tests.fuzz.rounds import BLOCKS, LEAK, MIB, NOISE, after_warm_up, leaks
 
 FRAMES = 1_000_000
 KIB = 1 << 10

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.drivers.weights import weigh
-from stormcast.chaos.soak.drift import JUDGE, LIMITS, Drift, drifts
+from stormcast.chaos.soak.drift import JUDGE, LIMITS, MOST, Drift, drifts
 
 MIB = 1 << 20
 
 
-def windows(number: int, leak: float = 0.0, lives: int = 10) -> list[dict[str, Any]]:
+def windows(
+    number: int, leak: float = 0.0, lives: int = 10, first: int = 0
+) -> list[dict[str, Any]]:
     """A line for each minute; n0 is started anew after so many, and members leak MiB an hour."""
     dice, found = Random(1), []
     for nth in range(number):
@@ -24,18 +26,42 @@ def windows(number: int, leak: float = 0.0, lives: int = 10) -> list[dict[str, A
         for name, pid, age in (("n0", nth // lives, nth % lives), ("n1", 0, nth)):
             # A young process takes less, and soon has what it needs.
             memory = 30 * MIB + min(age, 2) * MIB + leak * MIB * age / 60 + dice.gauss(0, MIB / 20)
-            weights[f"{name}:{pid}"] = {"memory": memory, "descriptors": 20, "threads": 1, "cpu": 1}
-        weights[JUDGE] = {"memory": 90 * MIB, "descriptors": 9 + nth // 5, "threads": 3, "cpu": 5}
-        found.append({"seconds": 60.0, "weights": weights})
+            weights[f"{name}:{first + pid}"] = weight(memory)
+        judge = {"memory": 90 * MIB, "descriptors": 9 + nth // 5, "threads": 3, "cpu": 5}
+        found.append(line({**weights, JUDGE: judge}, first))
     return found
 
 
-def told(lines: list[dict[str, Any]]) -> dict[tuple[str, str], Drift]:
-    return {(one.of, one.figure): one for one in drifts(lines)}
+def weight(memory: float) -> dict[str, float]:
+    return {"memory": memory, "descriptors": 20, "threads": 1, "cpu": 1}
+
+
+def line(weights: dict[str, dict[str, float]], process: int = 0) -> dict[str, Any]:
+    """A line of a window that lasted a minute; the soak was begun, or resumed, with another."""
+    return {"seconds": 60.0, "weights": weights, "process": process}
+
+
+def short_lived(
+    number: int, lives: int, rises: int, names: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Members that are started anew after so many minutes, and take a MiB a minute for a while."""
+    return [
+        line(
+            {
+                f"{name}:{nth // lives}": weight((30 + min(nth % lives, rises)) * MIB)
+                for name in names
+            }
+        )
+        for nth in range(number)
+    ]
+
+
+def told(lines: list[dict[str, Any]], latest: int = MOST) -> dict[tuple[str, str], Drift]:
+    return {(one.of, one.figure): one for one in drifts(lines, latest)}
 
 
 def test_a_leak_is_found_and_noise_is_none() -> None:
-    found = told(windows(60, leak=20.0))
+    found = told(windows(61, leak=20.0))
     assert found["members", "memory"].grows
     assert 15 * MIB < found["members", "memory"].slope.value < 25 * MIB
     assert not told(windows(60))["members", "memory"].grows
@@ -43,12 +69,54 @@ def test_a_leak_is_found_and_noise_is_none() -> None:
 
 def test_members_that_begin_anew_grow_no_more_for_it() -> None:
     """Each incarnation is compared with itself alone."""
-    assert not told(windows(60, lives=6))["members", "memory"].grows
-    assert told(windows(60, leak=40.0, lives=6))["members", "memory"].grows
+    assert not told(windows(61, lives=6))["members", "memory"].grows
+    assert told(windows(61, leak=40.0, lives=6))["members", "memory"].grows
+
+
+@pytest.mark.parametrize("lives", [3, 10, 30])
+def test_of_members_that_live_for_minutes_nothing_is_said(lives: int) -> None:
+    """Hours of windows are no hours of a process: what it takes when it is young is no growth."""
+    lines = short_lived(240, lives, rises=2, names=("n0", "n1", "n2"))
+    assert told(lines)["members", "memory"].as_json()["verdict"] == "too short"
+
+
+def test_what_young_members_take_is_not_compared() -> None:
+    """Nine that live for ten minutes grow all the time; one lives for an hour, and does not."""
+    young = short_lived(61, 10, rises=10, names=tuple(f"n{n}" for n in range(1, 10)))
+    lines = [line({**one["weights"], "n0:1": weight(50 * MIB)}) for one in young]
+    found = told(lines)["members", "memory"]
+    assert found.as_json()["verdict"] == "steady"
+    assert found.slope.value == 0
+
+
+def test_one_member_that_lives_for_hours_is_enough() -> None:
+    young = short_lived(121, 3, rises=2, names=("n1", "n2", "n3"))
+    lines = [
+        line({**one["weights"], "n0:1": weight((50 + nth / 6) * MIB)})
+        for nth, one in enumerate(young)
+    ]
+    found = told(lines)["members", "memory"]
+    assert found.grows
+    assert found.slope.value == pytest.approx(10 * MIB)
+
+
+def judged(number: int, process: int) -> list[dict[str, Any]]:
+    """A judge that takes 20 MiB more an hour."""
+    weights = [{JUDGE: weight((90 + nth / 3) * MIB)} for nth in range(number)]
+    return [line(one, process) for one in weights]
+
+
+def test_a_soak_that_went_on_is_judged_by_another_process() -> None:
+    """Each leaks; the second began with what the first took at its begin."""
+    found = told([*judged(61, 0), *judged(61, 61)])[JUDGE, "memory"]
+    assert found.grows
+    assert found.slope.value == pytest.approx(20 * MIB)
+    parts = [one for nth in range(4) for one in judged(30, 30 * nth)]
+    assert told(parts)[JUDGE, "memory"].as_json()["verdict"] == "too short"
 
 
 def test_the_judge_is_weighed_too() -> None:
-    found = told(windows(60))
+    found = told(windows(61))
     assert found[JUDGE, "descriptors"].grows
     assert found[JUDGE, "descriptors"].as_json()["verdict"] == "grows"
     assert found[JUDGE, "memory"].as_json()["verdict"] == "steady"
@@ -61,20 +129,23 @@ def test_of_a_few_windows_nothing_is_said() -> None:
     assert told([{"seconds": 60.0}]) == {}
 
 
-def test_before_an_hour_is_over_nothing_is_said() -> None:
-    """Until then a process may still take what it needs."""
-    early = told(windows(59, leak=40.0))["members", "memory"]
+def test_before_a_process_is_an_hour_old_nothing_is_said() -> None:
+    """Until then it may still take what it needs."""
+    early = told(windows(60, leak=40.0))["members", "memory"]
     assert not early.grows
     assert early.as_json()["verdict"] == "too short"
     assert early.as_json()["per_hour"] is not None
-    assert told(windows(60, leak=40.0))["members", "memory"].grows
+    assert told(windows(61, leak=40.0))["members", "memory"].grows
 
 
 def test_only_the_latest_windows_are_compared_however_long_the_soak_is() -> None:
-    """Sixty that leaked, and then sixty that did not."""
-    lines = [*windows(60, leak=40.0), *windows(60)]
-    assert not drifts(lines, latest=50)[1].grows
-    assert {one.as_json()["verdict"] for one in drifts(lines, latest=50)} <= {"steady", "grows"}
+    """Sixty-one that leaked, and then as many that did not. A process is as old as it is, however
+    few windows are compared."""
+    lines = [*windows(61, leak=40.0), *windows(61, first=100)]
+    assert told(lines[:61], latest=50)["members", "memory"].grows
+    found = told(lines, latest=50)
+    assert not found["members", "memory"].grows
+    assert {one.as_json()["verdict"] for one in found.values()} <= {"steady", "grows"}
 
 
 def test_a_process_is_weighed() -> None:
