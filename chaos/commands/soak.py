@@ -209,7 +209,8 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
             # Neither does this cluster come up nor, it seems, the next one.
             raise
         why = " ".join(str(error).split())
-        watch.note_broken(number, why, time.monotonic() - begun)
+        if watch.note_broken(number, why, time.monotonic() - begun):
+            return True, number + 1
         number += 1
     finally:
         player.close()
@@ -322,11 +323,15 @@ class _Watch:
         is_bad = window.judgement.verdict is not Verdict.HOLDS
         return self._lived >= self._args.seconds or (is_bad and self._args.until_violated)
 
-    def note_broken(self, number: int, why: str, took: float) -> None:
-        """Take a window that broke off by an error of the rig."""
+    def note_broken(self, number: int, why: str, took: float) -> bool:
+        """Take a window that broke off by an error of the rig; returns whether it was the last."""
         self._directory.add_broken(number, why, took)
         self._verdicts[str(Verdict.UNKNOWN)] += 1
         self._directory.say(self.status(is_over=False))
+        if self._args.until_violated:
+            end_progress()
+            say(f"window {number}: {Verdict.UNKNOWN}: {why}")
+        return bool(self._args.until_violated)
 
     def line(self) -> str:
         """Say how the soak is, in one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from stormcast.node.reading.quantities import DURATION
 
 
 class Placed(NamedTuple):
-    """A window, and the seconds of the soak in which it was played."""
+    """A window, and the seconds of the soak in which it was played: of one that broke off none."""
 
     number: int
     start: float
@@ -23,7 +24,7 @@ def placed(kept: Kept) -> list[Placed]:
     """Return all windows, each at its time."""
     found, at = [], 0.0
     for window in kept.windows:
-        end = at + float(window["seconds"])
+        end = round(at + float(window["seconds"]), 3)
         found.append(Placed(int(window["window"]), at, end))
         at = end
     return found
@@ -35,12 +36,11 @@ def cut(kept: Kept, start: float, end: float) -> Scenario:
     It begins with a fresh cluster, where in the soak it was an old one.
     """
     windows = placed(kept)
-    chosen = [one for one in windows if one.start < end and one.end > start]
+    chosen = [one for one in windows if one.start < end and (one.end > start or one.start >= start)]
     if not chosen:
         last = DURATION.write(round(windows[-1].end, 3) if windows else 0.0)
         raise ConfigError(f"no window was played in that time: the soak is {last} long")
-    zero = chosen[0].start
-    parts = [(one.start - zero, kept.storm.scenario(kept.seed, one.number)) for one in chosen]
+    parts = list(_parts(kept, chosen))
     first = parts[0][1]
     numbers = f"{chosen[0].number}-{chosen[-1].number}"
     return replace(
@@ -59,3 +59,12 @@ def cut(kept: Kept, start: float, end: float) -> Scenario:
         ),
         limits=replace(first.limits, run=first.limits.run * len(parts)),
     )
+
+
+def _parts(kept: Kept, chosen: list[Placed]) -> Iterator[tuple[float, Scenario]]:
+    """Yield the scenario of each window, and when it begins in the piece. One that broke off has
+    the time of its storm: when it did nobody knows."""
+    at = 0.0
+    for one in chosen:
+        yield at, kept.storm.scenario(kept.seed, one.number)
+        at += one.end - one.start or kept.storm.window

@@ -164,6 +164,41 @@ def test_a_piece_of_a_soak_is_a_scenario_that_runs(shell: Shell, storm: str) -> 
     assert ran.code == Exit.HOLDS
 
 
+def test_a_window_that_broke_off_does_not_hold_either(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, 1)
+    done = shell("soak", "--storm", storm, "--for", "60s", "--out", "kept", "--until-violated")
+
+    assert done.code == Exit.UNKNOWN
+    assert windows("kept") == [0, 1]
+    assert "window 1: unknown: the agent of n1 has ended and said nothing" in done.err
+    assert "a new cluster" not in done.err
+
+
+def test_in_a_piece_a_window_that_broke_off_has_a_time_of_its_own(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long it was played nobody knows: its loads and faults do not meet those of the next."""
+    failing(monkeypatch, 1)
+    shell("soak", "--storm", storm, "--for", "25s", "--seed", 4, "--out", "kept")
+    kept = SoakDirectory(Path("kept")).read()
+    first = float(kept.windows[0]["seconds"])
+    assert float(kept.windows[1]["seconds"]) == 0.0
+
+    shell("soak", "cut", "kept", "--out", "piece.yaml")
+    shell("soak", "cut", "kept", "--from", f"{first}s", "--out", "rest.yaml")
+
+    assert [load.start for load in load_scenario("piece.yaml").workload[:3]] == [
+        pytest.approx(start) for start in (0.0, first, first + kept.storm.window)
+    ]
+    rest = load_scenario("rest.yaml")
+    assert rest.name.startswith("gentle-1-")
+    assert [load.start for load in rest.workload[:2]] == [0.0, kept.storm.window]
+    ends = [step.at for step in rest.timeline if (step.name or "").startswith("w1-")]
+    assert all(at < kept.storm.window for at in ends)
+
+
 def test_a_directory_with_anything_in_it_is_refused(shell: Shell) -> None:
     Path("full").mkdir()
     Path("full/note").write_text("mine")
