@@ -17,6 +17,7 @@ from typing import Any, Final
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.backends.signals import sigterm_interrupts
+from stormcast.chaos.campaigns.rows import differences
 from stormcast.chaos.commands.arguments import (
     add_backend,
     add_json,
@@ -40,7 +41,8 @@ from stormcast.chaos.language.scenario import dump
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.plans import check_supported, cluster_plan
-from stormcast.chaos.soak.cutting import cut
+from stormcast.chaos.session.versions import versions
+from stormcast.chaos.soak.cutting import chosen, cut
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
 from stormcast.chaos.soak.drift import LIMITS, Drift, drifts
 from stormcast.chaos.soak.player import Soak, Window
@@ -137,7 +139,11 @@ def _cut(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     try:
         kept = SoakDirectory(args.soak).read()
-        text = dump(cut(kept, args.start, args.end))
+        windows = chosen(kept, args.start, args.end)
+        text = dump(cut(kept, windows))
+        had = (_others(kept, one.number) for one in windows)
+        if others := next(filter(None, had), ""):
+            say(f"these windows were played with {others}: drawn here they may be others")
         if args.out is None:
             print(text, end="")
         else:
@@ -149,6 +155,12 @@ def _cut(argv: list[str]) -> int:
     except (ConfigError, OSError) as error:
         return refuse(error)
     return Exit.HOLDS
+
+
+def _others(kept: Kept, number: int) -> str:
+    """Return the versions of a window that differ from those here, in words; empty: none does."""
+    others = differences(kept.versions_of(number), versions())
+    return f"other versions than here ({others})" if others else ""
 
 
 def _soak(args: argparse.Namespace, report: Report) -> int:
@@ -163,6 +175,7 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
                 f"another stormcast soak plays in {directory.path} ({holder}): wait, or end it"
             )
         directory.mend()
+        directory.go_on(kept)
         watch = _Watch(directory, kept, args, report)
         is_over, number = False, len(kept.windows)
         try:
@@ -248,6 +261,8 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
             f"{len(kept.windows)} windows are there; a new cluster begins with window "
             f"{len(kept.windows)}: of the time in between nothing is known"
         )
+        if others := _others(kept, len(kept.windows)):
+            say(f"the soak was played with {others}: from here on windows may be others")
         return directory, kept
     storm = load_storm(args.storm) if args.storm is not None else _default_storm()
     cluster = storm.cluster
@@ -265,8 +280,7 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
     cluster_plan(widest, seed, storm.name, Path(), make_backend(args.backend).features())
     path = args.out or make_fresh(RUNS, f"soak-{storm.name}-{seed}")
     directory = SoakDirectory(path)
-    directory.begin(storm, seed, args.backend)
-    return directory, Kept(storm=storm, seed=seed, backend=args.backend, windows=())
+    return directory, directory.begin(storm, seed, args.backend)
 
 
 def _default_storm() -> Storm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,19 +30,22 @@ def placed(kept: Kept) -> list[Placed]:
     return found
 
 
-def cut(kept: Kept, start: float, end: float) -> Scenario:
-    """Return the windows of a stretch of time as one scenario; ConfigError if there are none.
-
-    It begins with a fresh cluster, where in the soak it was an old one.
-    """
+def chosen(kept: Kept, start: float, end: float) -> list[Placed]:
+    """Return the windows of a stretch of time; ConfigError if there are none."""
     windows = placed(kept)
-    chosen = [one for one in windows if one.start < end and (one.end > start or one.start >= start)]
-    if not chosen:
+    found = [one for one in windows if one.start < end and (one.end > start or one.start >= start)]
+    if not found:
         last = DURATION.write(round(windows[-1].end, 3) if windows else 0.0)
         raise ConfigError(f"no window was played in that time: the soak is {last} long")
-    parts = list(_parts(kept, chosen))
+    return found
+
+
+def cut(kept: Kept, windows: Sequence[Placed]) -> Scenario:
+    """Return windows as one scenario. It begins with a fresh cluster, where in the soak it was an
+    old one."""
+    parts = list(_parts(kept, windows))
     first = parts[0][1]
-    numbers = f"{chosen[0].number}-{chosen[-1].number}"
+    numbers = f"{windows[0].number}-{windows[-1].number}"
     return replace(
         first,
         name=f"{kept.storm.name}-{numbers}",
@@ -61,10 +64,10 @@ def cut(kept: Kept, start: float, end: float) -> Scenario:
     )
 
 
-def _parts(kept: Kept, chosen: list[Placed]) -> Iterator[tuple[float, Scenario]]:
+def _parts(kept: Kept, windows: Sequence[Placed]) -> Iterator[tuple[float, Scenario]]:
     """Yield the scenario of each window, and when it begins in the piece. One that broke off has
     the time of its storm: when it did nobody knows."""
     at = 0.0
-    for one in chosen:
+    for one in windows:
         yield at, kept.storm.scenario(kept.seed, one.number)
         at += one.end - one.start or kept.storm.window

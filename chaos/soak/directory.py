@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.records.directory import make_fresh, take
 from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.runner import LOGS
+from stormcast.chaos.session.versions import versions
 from stormcast.chaos.soak.player import Window
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import dump_storm, load_storm
@@ -41,6 +42,13 @@ class Kept:
     backend: str
     windows: tuple[dict[str, Any], ...]
     """The line of each window, in order."""
+    played_by: tuple[tuple[int, dict[str, str]], ...]
+    """The first window of each process that played it with versions of its own, and those."""
+
+    def versions_of(self, number: int) -> dict[str, str]:
+        """Return the versions with which a window was played; empty: nobody knows."""
+        found = [versions for first, versions in self.played_by if first <= number]
+        return found[-1] if found else {}
 
 
 class SoakDirectory:
@@ -51,11 +59,26 @@ class SoakDirectory:
         self.lines: list[dict[str, Any]] = []
         """The line of each window that was written."""
 
-    def begin(self, storm: Storm, seed: int, backend: str) -> None:
+    def begin(self, storm: Storm, seed: int, backend: str) -> Kept:
         """Take the directory for a new soak; TakenError if it holds anything."""
         take(self.path)
         (self.path / STORM).write_text(dump_storm(storm))
-        self._write_json(SOAK, {"seed": seed, "backend": backend})
+        played_by = ((0, versions()),)
+        kept = Kept(storm=storm, seed=seed, backend=backend, windows=(), played_by=played_by)
+        self._write_soak(kept)
+        return kept
+
+    def go_on(self, kept: Kept) -> None:
+        """Write the versions with which the windows that follow are played."""
+        first = len(kept.windows)
+        if kept.versions_of(first) != versions():
+            played_by = (*kept.played_by, (first, versions()))
+            self._write_soak(replace(kept, played_by=played_by))
+
+    def _write_soak(self, kept: Kept) -> None:
+        played_by = [{"first": first, "versions": said} for first, said in kept.played_by]
+        told = {"seed": kept.seed, "backend": kept.backend, "played_by": played_by}
+        self._write_json(SOAK, told)
 
     def read(self) -> Kept:
         """Read what an earlier process left; NotASoakError if it is no soak."""
@@ -66,8 +89,10 @@ class SoakDirectory:
                 seed=int(said["seed"]),
                 backend=str(said["backend"]),
                 windows=tuple(self._read_windows()),
+                # Soaks of older versions do not say it.
+                played_by=tuple(map(_read_versions, said.get("played_by", ()))),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise NotASoakError(
                 f"{self.path} is no soak ({error}): name what stormcast soak has left"
             ) from None
@@ -146,3 +171,7 @@ class SoakDirectory:
 
     def _write_json(self, name: str, value: object) -> None:
         write_whole(self.path / name, json.dumps(value, indent=2) + "\n")
+
+
+def _read_versions(said: dict[str, Any]) -> tuple[int, dict[str, str]]:
+    return int(said["first"]), {str(name): str(what) for name, what in said["versions"].items()}

@@ -14,6 +14,7 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict
+from stormcast.chaos.session.versions import versions
 from stormcast.chaos.soak.directory import SoakDirectory
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
@@ -197,6 +198,43 @@ def test_in_a_piece_a_window_that_broke_off_has_a_time_of_its_own(
     assert [load.start for load in rest.workload[:2]] == [0.0, kept.storm.window]
     ends = [step.at for step in rest.timeline if (step.name or "").startswith("w1-")]
     assert all(at < kept.storm.window for at in ends)
+
+
+def test_where_the_code_has_changed_a_soak_says_that_windows_may_be_others(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows 0 and later are of this version, what was resumed is of another one."""
+    said = "other versions than here (code "
+    shell("soak", "--storm", storm, "--for", "5s", "--out", "kept")
+    first = float(SoakDirectory(Path("kept")).read().windows[0]["seconds"])
+    same = shell("soak", "cut", "kept")
+    again = shell("soak", "--resume", "kept", "--for", "5s")
+    assert said not in same.err + again.err
+
+    now = versions()
+    other = {**now, "code": "5eed"}
+    monkeypatch.setattr("stormcast.chaos.soak.directory.versions", lambda: other)
+    monkeypatch.setattr("stormcast.chaos.commands.soak.versions", lambda: other)
+    cut = shell("soak", "cut", "kept", "--to", "1s")
+    resumed = shell("soak", "--resume", "kept", "--for", "5s")
+    for done in (cut, resumed):
+        assert done.err.count(f"{said}{now['code']}, here 5eed)") == 1
+
+    kept = SoakDirectory(Path("kept")).read()
+    assert [len(kept.windows), kept.versions_of(0), kept.versions_of(2)] == [3, now, other]
+    assert said not in shell("soak", "cut", "kept", "--from", f"{2 * first + 5}s").err
+    assert said in shell("soak", "cut", "kept", "--from", "1s").err
+
+
+def test_a_soak_that_kept_no_versions_can_be_resumed(shell: Shell, storm: str) -> None:
+    shell("soak", "--storm", storm, "--for", "5s", "--out", "kept")
+    Path("kept/soak.json").write_text('{"seed": 1, "backend": "sim"}')
+    done = shell("soak", "--resume", "kept", "--for", "5s")
+
+    assert done.code == Exit.HOLDS
+    assert "code unknown, here" in done.err
+    assert "code unknown, here" in shell("soak", "cut", "kept").err
+    assert SoakDirectory(Path("kept")).read().versions_of(1) == versions()
 
 
 def test_a_directory_with_anything_in_it_is_refused(shell: Shell) -> None:
