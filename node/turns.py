@@ -49,6 +49,10 @@ class Turns:
         self._monitors: Monitors | None = None
         self._members: dict[int, Address] = {}
         """Addresses by short id: members of the last view, and others that were located since."""
+        self._view: View | None = None
+        """The last view of which the application was told."""
+        self._told = 0
+        """Of the views that are news: how many the application was told of already."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._due = inf
@@ -77,7 +81,7 @@ class Turns:
         # A receive window that ends hands up the messages that waited in it: they were acked.
         deliveries = self._stack.take_deliveries()
         if deliveries:
-            self.on_deliveries(deliveries)
+            self._hand_over(deliveries, news.views)
         self._tell_abandoned(news)
         if self._timer is not None:
             self._timer.cancel()
@@ -152,7 +156,10 @@ class Turns:
         # Before the turn ends, so that an answer leaves in it.
         deliveries = stack.take_deliveries()
         if deliveries:
-            self.on_deliveries(deliveries)
+            if stack.views:
+                self._hand_over(deliveries, stack.views)
+            else:
+                self.on_deliveries(deliveries)
             self.is_wanted = False
         frames = stack.end_turn(now)
         news = stack.take_news() if stack.has_news() else None
@@ -186,11 +193,33 @@ class Turns:
             self._transport.on_view(view.members)
             if self._monitors is not None:
                 self._monitors.on_view(view.members)
-            self.on_view(view)
+        self._tell_views(news.views, len(news.views))
+        self._told = 0
         self._tell_abandoned(news)
         if self._stack.has_left and not self._has_left:
             self._has_left = True
             self.on_left()
+
+    def _hand_over(self, deliveries: list[Delivery], views: list[View]) -> None:
+        """Hand over deliveries, and tell of each view before the first message of who is new in it.
+        Views without such a message are told of when frames have left."""
+        first_views = _first_views(views, self._view, self._told)
+        start = 0
+        for at, delivery in enumerate(deliveries):
+            until = first_views.get(delivery.source, 0)
+            if until > self._told:
+                if at > start:
+                    self.on_deliveries(deliveries[start:at])
+                start = at
+                self._tell_views(views, until)
+        self.on_deliveries(deliveries[start:])
+
+    def _tell_views(self, views: list[View], until: int) -> None:
+        """Tell the application of the first `until` views, except those that it was told of."""
+        for view in views[self._told : until]:
+            self._told += 1
+            self._view = view
+            self.on_view(view)
 
     def _tell_abandoned(self, news: News) -> None:
         for one in news.abandoned:
@@ -205,6 +234,19 @@ class Turns:
             self._transport.locate(address)
         for address in news.proved:
             self._transport.trust(address)
+
+
+def _first_views(views: list[View], before: View | None, told: int) -> dict[int, int]:
+    """Return, by short id of who is new, the number of the first view with it; views are counted
+    from 1, and the first `told` of them are past."""
+    first: dict[int, int] = {}
+    known = {member.short for member in before.members} if before is not None else set()
+    for number, view in enumerate(views[told:], told + 1):
+        members = {member.short for member in view.members}
+        for short in members - known:
+            first.setdefault(short, number)
+        known = members
+    return first
 
 
 def ignore(*_what: object) -> None:

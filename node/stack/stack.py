@@ -138,7 +138,8 @@ class Stack:
         self._passed: list[Frame] = []
         """Frames that have passed all protocols: released by a test protocol, or too many for the
         last turn."""
-        self._views: list[View] = []
+        self.views: list[View] = []
+        """Views that were installed since `take_news`, in order."""
         self._queue_frames = settings.transport_config.queue_frames
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
@@ -206,7 +207,7 @@ class Stack:
         """Whether `take_news` would return anything, or this member has left."""
         port = self._port
         return bool(
-            self._views
+            self.views
             or self.outbox.has_abandoned
             or port.links
             or port.located
@@ -218,7 +219,7 @@ class Stack:
     def take_news(self) -> News:
         """Return the results since the last call, besides frames and deliveries."""
         port = self._port
-        views, self._views = self._views, []
+        views, self.views = self.views, []
         links, port.links = port.links, []
         located, port.located = port.located, {}
         proved, port.proved = port.proved, []
@@ -414,7 +415,7 @@ class Stack:
             self._seals.on_view(shorts)
         self.unicast.on_view(shorts, now)
         self._hand_over.on_view(shorts, now)
-        self._views.append(view)
+        self.views.append(view)
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting at run time: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of

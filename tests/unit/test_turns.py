@@ -17,6 +17,20 @@ from tests.helpers.station import on_a_loop
 A, B = Address(1, "a", "127.0.0.1[1]"), Address(2, "b", "127.0.0.1[2]")
 
 
+class Batch:
+    """A message of a member."""
+
+    def __init__(self, source: Address, text: str) -> None:
+        self.source, self.text = source.short, text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def view(number: int, *members: Address) -> View:
+    return View(ViewId(number, members[0]), members)
+
+
 class Member:
     """Turns between a stack and a transport that only note what is done with them."""
 
@@ -29,12 +43,13 @@ class Member:
         """Messages of this member, handed over when its turn ends."""
         self.frames: list[Any] = []
         self.news: News | None = None
+        self.views: list[View] = []
         self.has_left = False
         self.is_full = self.is_held = False
         self.room: Any = self
         self.turns = Turns(lambda: self.at)
         self.turns.on_deliveries = lambda batches: self.log.append(f"deliver {batches}")
-        self.turns.on_view = lambda _view: self.log.append("view")
+        self.turns.on_view = lambda view: self.log.append(f"view {view.id.number}")
         self.turns.on_left = lambda: self.log.append("left")
         self.turns.on_abandoned = lambda lost: self.log.append(f"abandoned {lost.count}")
         this: Any = self
@@ -61,10 +76,15 @@ class Member:
 
     def take_news(self) -> News:
         taken, self.news = self.news, None
+        self.views = []
         return taken or News([], [], [], [])
 
     def next_deadline(self) -> float:
         return self.deadline
+
+    def install(self, *views: View) -> None:
+        self.views = list(views)
+        self.news = News(self.views, [], [], [])
 
     def stop(self, _now: float) -> list[Any]:
         return ["goodbye"]
@@ -93,7 +113,7 @@ async def test_answers_leave_before_the_view_is_told_and_own_messages_come_after
     member = Member()
     member.arrived, member.own, member.frames = ["theirs"], ["own"], ["frame"]
     lost = [Abandoned(1, 3, "aged", 3)]
-    member.news = News([View(ViewId(1, A), (A,))], [], [B], lost, [B], [7])
+    member.news = News([view(1, A)], [], [B], lost, [B], [7])
     member.turns.turn()
     assert member.log == [
         "deliver ['theirs']",
@@ -103,10 +123,52 @@ async def test_answers_leave_before_the_view_is_told_and_own_messages_come_after
         "trust b",
         "send ['frame']",
         "transport's view",
-        "view",
+        "view 1",
         "abandoned 3",
         "deliver ['own']",
     ]
+
+
+@on_a_loop
+async def test_a_view_is_told_after_what_came_before_it_and_before_who_is_new_in_it() -> None:
+    """A is in; B comes with view 2, C with view 3, and a member that is in no view yet writes."""
+    c, stranger = Address(3, "c"), Address(4, "d")
+    member = Member()
+    member.install(view(1, A))
+    member.turns.turn()
+    member.log.clear()
+
+    member.install(view(2, A, B), view(3, A, B, c), view(4, A, B))
+    member.arrived = [Batch(A, "a1"), Batch(B, "b1"), Batch(stranger, "d1"), Batch(c, "c1")]
+    member.own = [Batch(A, "own")]
+    member.turns.turn()
+    assert [line for line in member.log if "transport" not in line] == [
+        "deliver [a1]",
+        "view 2",
+        "deliver [b1, d1]",
+        "view 3",
+        "deliver [c1]",
+        "end",
+        "view 4",
+        "deliver [own]",
+    ]
+    member.install(view(5, A, B))
+    member.arrived = [Batch(B, "b2")]
+    member.log.clear()
+    member.turns.turn()
+    assert member.log == ["deliver [b2]", "end", "transport's view", "view 5"]
+
+
+@on_a_loop
+async def test_a_member_that_ends_is_told_of_the_view_of_whose_message_it_is_given() -> None:
+    member = Member()
+    member.install(view(1, A))
+    member.turns.turn()
+    member.log.clear()
+    member.install(view(2, A, B))
+    member.arrived = [Batch(B, "b1")]
+    member.turns.stop()
+    assert member.log == ["send ['goodbye']", "view 2", "deliver [b1]"]
 
 
 @on_a_loop
