@@ -174,7 +174,7 @@ class Channel:
         self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)
         self._turns = turns = self.runtime.turns
-        self._inbox = Inbox(turns, self._members, tell_loop, self.runtime.set_consuming)
+        self._inbox = Inbox(turns, self._members, tell_loop, self.runtime.set_consuming, self._warn)
         self._try_send = self._refuse
         """The stack's `try_send` while it runs: each lookup on this path is paid per message."""
         turns.on_view = self._take_view
@@ -221,6 +221,7 @@ class Channel:
         self._try_send = self._refuse
         self._waiting.fail(ClosedError(f"{self.name} is leaving"))
         self._is_joined.set()
+        self._inbox.take_all()
         try:
             async with asyncio.timeout(timeout):
                 self.runtime.leave()
@@ -242,6 +243,8 @@ class Channel:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
+        if self.runtime.is_running:
+            self._inbox.take_all()
         try:
             await self.runtime.close()
         finally:
@@ -364,6 +367,15 @@ class Channel:
             raise StopAsyncIteration
         return delivery
 
+    def _warn(self, line: str) -> None:
+        """Tell whoever listens to notices; the loop's exception handler, which logs, if nobody
+        does."""
+        if self.config.on_notice is not None:
+            self.runtime.say(line)
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": f"{self.name}: {line}"})
+
     def _take_view(self, view: View) -> None:
         self._members.on_view(view)
         self._is_joined.set()
@@ -390,7 +402,7 @@ class Channel:
         """Say whether the application takes messages; while it does not, senders wait sooner or
         later. Return how many messages, or pieces of them, waited for it."""
         self.runtime.check_open()
-        return self.runtime.set_consuming(consuming)
+        return self._inbox.set_consuming(consuming)
 
     def stats(self) -> dict[str, int | float]:
         """Return counters and gauges by name."""

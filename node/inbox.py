@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Final
 
 from stormcast.node.callbacks import FAILURES, Callback, check_result
@@ -17,6 +18,10 @@ HELD_BYTES: Final = 8 << 20
 """Bytes that are held for an application that iterates; beyond, senders have to wait."""
 BATCH_OVERHEAD: Final = 256
 """Bytes that a held batch takes besides its messages."""
+UNREAD: Final = (
+    f"{HELD_BYTES >> 20} MiB of messages have come and nobody takes them, so senders wait: iterate "
+    "over the channel, set on_message, or drop them all, by channel.on_batch = lambda batch: None"
+)
 
 
 class Inbox:
@@ -27,7 +32,8 @@ class Inbox:
         turns: Turns,
         members: KnownMembers,
         complain: Callable[[BaseException], None],
-        set_consuming: Callable[[bool], object],
+        set_consuming: Callable[[bool], int],
+        say: Callable[[str], None],
     ) -> None:
         self.on_batch: Callback[[Delivery]] = Callback("on_batch", complain, self._choose_receiver)
         self.on_message: Callback[[Payload, Address]] = Callback(
@@ -40,7 +46,21 @@ class Inbox:
         self._members = members
         self._complain = complain
         self._set_consuming = set_consuming
+        self._say = say
+        self._is_wanted = True
+        """Whether the application wants messages; it may say otherwise by hand."""
+        self._is_read = False
+        """Whether the application has iterated, or was told that it should."""
+        self._most: float = HELD_BYTES
+        """Held bytes beyond which senders wait."""
         self._held: deque[Delivery] = deque()
+        self._handed: Sequence[Delivery] = ()
+        """Deliveries that are handed to a callback now."""
+        self._left: Iterator[Delivery] = iter(())
+        """Those of them that are still to come, and the messages to come of the present one: who
+        exhausts both takes what is left away from the callback."""
+        self._messages_left: Iterator[Payload] = iter(())
+        self._is_handing_held = False
         self._has_held = asyncio.Event()
         self._is_closed = False
         turns.on_deliveries = self._hold
@@ -51,6 +71,9 @@ class Inbox:
 
     def _choose_receiver(self) -> None:
         """Choose where deliveries go from now on; the held ones go there first."""
+        if self._handed:
+            # A callback has replaced or cleared itself. The rest is handed over when it returns.
+            self._hold(self._take_rest())
         turns = self._turns
         if self.on_batch.call is not None:
             turns.on_deliveries = self._hand_batches
@@ -58,37 +81,95 @@ class Inbox:
             turns.on_deliveries = self._hand_messages
         else:
             turns.on_deliveries = self._hold
+        if not self._handed:
+            self._hand_held()
+
+    def _take_rest(self) -> list[Delivery]:
+        """Take what the present callback was not called with yet."""
+        rest = list(self._left)
+        if self._turns.on_deliveries == self._hand_messages and (
+            messages := list(self._messages_left)
+        ):
+            present = self._handed[len(self._handed) - len(rest) - 1]
+            rest.insert(0, _last_of(present, messages))
+        return rest
+
+    def _hand_held(self) -> None:
+        """Hand what is held to the callback, or callbacks: each may set the next one."""
+        turns = self._turns
+        if self._is_handing_held or turns.on_deliveries == self._hold:
             return
-        held = list(self._held)
-        self._held.clear()
-        self.held_bytes = 0
-        if held:
-            turns.on_deliveries(held)
+        self._is_handing_held = True
+        try:
+            while self._held and turns.on_deliveries != self._hold:
+                held = list(self._held)
+                self._held.clear()
+                self.held_bytes = 0
+                turns.on_deliveries(held)
+        finally:
+            self._is_handing_held = False
+        if not self._held:
+            self._consume_again()
+
+    # -- Whether it takes messages -----------------------------------------------------------------
+
+    def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
+        """Set whether the application wants messages; return how many waited. While too much is
+        held, it is given none in any case."""
+        self._is_wanted = consuming
+        return self._set_consuming(consuming and not self.is_stalled)
+
+    def take_all(self) -> None:
+        """Hold, from now on, whatever comes: the member is about to end, and what waits has been
+        acked, or holds up its own multicasts. `Channel.leave` bounds how long that lasts."""
+        self._most = inf
         self._consume_again()
+
+    def _stall(self) -> None:
+        self.is_stalled = True
+        self._set_consuming(False)
+        is_taken = self.on_batch.call is not None or self.on_message.call is not None
+        if not self._is_read and not is_taken:
+            self._is_read = True
+            self._say(UNREAD)
+
+    def _consume_again(self) -> None:
+        if self.is_stalled:
+            self.is_stalled = False
+            self._set_consuming(self._is_wanted)
 
     # -- To a callback -------------------------------------------------------------------------
 
     def _hand_batches(self, deliveries: list[Delivery]) -> None:
         call = self.on_batch.call
         assert call is not None
-        for delivery in deliveries:
+        self._handed, self._left = deliveries, iter(deliveries)
+        for delivery in self._left:
             try:
                 if (result := call(delivery)) is not None:
                     check_result(result)
             except FAILURES as error:  # the application's; the next batch is not to blame
                 self._complain(error)
+        self._handed = ()
+        if self._held:
+            self._hand_held()
 
     def _hand_messages(self, deliveries: list[Delivery]) -> None:
         call = self.on_message.call
         assert call is not None
-        for delivery in deliveries:
+        self._handed, self._left = deliveries, iter(deliveries)
+        for delivery in self._left:
             sender = self._members.of(delivery.source)
-            for payload in delivery:
+            self._messages_left = messages = iter(delivery)
+            for payload in messages:
                 try:
                     if (result := call(payload, sender)) is not None:
                         check_result(result)
                 except FAILURES as error:
                     self._complain(error)
+        self._handed = ()
+        if self._held:
+            self._hand_held()
 
     # -- To one that iterates ------------------------------------------------------------------
 
@@ -97,17 +178,12 @@ class Inbox:
         self._held += deliveries
         self.held_bytes += sum(map(_cost, deliveries))
         self._has_held.set()
-        if self.held_bytes > HELD_BYTES and not self.is_stalled:
-            self.is_stalled = True
-            self._set_consuming(False)
-
-    def _consume_again(self) -> None:
-        if self.is_stalled:
-            self.is_stalled = False
-            self._set_consuming(True)
+        if self.held_bytes > self._most and not self.is_stalled:
+            self._stall()
 
     async def next(self) -> Delivery | None:
         """Return the next batch; None when closed and every batch was taken."""
+        self._is_read = True
         while not self._held:
             if self._is_closed:
                 return None
@@ -128,3 +204,20 @@ class Inbox:
 def _cost(delivery: Delivery) -> int:
     """Return the bytes that a held batch counts for; an empty message counts for some, too."""
     return BATCH_OVERHEAD + delivery.size + MESSAGE_OVERHEAD * len(delivery)
+
+
+def _last_of(delivery: Delivery, messages: list[Payload]) -> Delivery:
+    """Return the last messages of a batch as a batch of their own."""
+    last = Delivery(
+        delivery.source,
+        delivery.conn,
+        delivery.hi - len(messages) + 1,
+        delivery.hi,
+        delivery.flags,
+        b"",
+        0,
+        [len(message) for message in messages],
+        delivery.dest,
+    )
+    last.have(messages)
+    return last
