@@ -44,3 +44,40 @@ def test_who_has_left_is_known_until_there_are_too_many() -> None:
     members.on_view(View(ViewId(3, A), (A,)))
     assert A.short in members
     assert B.short not in members
+
+
+def test_a_name_stands_for_nobody_that_has_left() -> None:
+    members = known(A, B)
+    members.on_view(View(ViewId(2, A), (A,)))
+    assert B.short in members
+    assert members.of(B.short) == B
+    with pytest.raises(ConfigError, match=r"no member named 'b' in the view; there is a$"):
+        members.named("b")
+
+
+def test_one_that_has_left_does_not_stand_in_the_way_of_its_namesake() -> None:
+    again = address("b", 2)
+    members = known(A, B)
+    members.on_view(View(ViewId(2, A), (A, B, again)))
+    assert members.named("b") == again
+    members.on_view(View(ViewId(3, A), (A, B)))
+    assert members.named("b") == B
+
+
+def test_one_that_was_met_can_be_named_whatever_views_come_but_not_after_one_that_had_it() -> None:
+    members = known(A, B)
+    members.add(C)
+    members.on_view(View(ViewId(2, A), (A, B)))
+    assert members.named("c") == C
+    members.on_view(View(ViewId(3, A), (A, B, C)))
+    members.add(C)
+    members.on_view(View(ViewId(4, A), (A, B)))
+    with pytest.raises(ConfigError, match="there is a, b"):
+        members.named("c")
+
+
+def test_one_that_has_left_can_be_met_again() -> None:
+    members = known(A, B, C)
+    members.on_view(View(ViewId(2, A), (A, B)))
+    members.add(C)
+    assert members.named("c") == C
