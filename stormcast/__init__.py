@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         NO_RELIABILITY,
         OOB,
         Address,
+        Delivery,
         Payload,
         View,
         ViewId,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.port import Abandoned
     from stormcast.node.settings import StackSettings, load_settings
     from stormcast.node.trace.journal import JournalConfig
+    from stormcast.node.transports.binding import BindError
 
 __all__ = [
     "DONT_BUNDLE",
@@ -34,10 +36,12 @@ __all__ = [
     "OOB",
     "Abandoned",
     "Address",
+    "BindError",
     "Channel",
     "ChannelConfig",
     "ClosedError",
     "ConfigError",
+    "Delivery",
     "JournalConfig",
     "LeaveTimeoutError",
     "NodeError",
@@ -60,6 +64,7 @@ _ROOMS = {
         "NO_RELIABILITY",
         "OOB",
         "Address",
+        "Delivery",
         "Payload",
         "View",
         "ViewId",
@@ -67,6 +72,7 @@ _ROOMS = {
     "protocols.port": ("Abandoned",),
     "settings": ("StackSettings", "load_settings"),
     "trace.journal": ("JournalConfig",),
+    "transports.binding": ("BindError",),
 }
 """By module of `stormcast.node`, the names that are imported from it."""
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

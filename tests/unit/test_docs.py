@@ -18,6 +18,7 @@ import pytest
 import yaml
 from xxhash import xxh3_64_intdigest
 
+import stormcast
 from docs.make_tables import TABLES, filled
 from stormcast.chaos.campaigns.library import library
 from stormcast.chaos.campaigns.live import ACTS, KINDS, live_runs
@@ -709,3 +710,16 @@ def test_every_class_and_method_of_the_architecture_is_there() -> None:
     known = {name: name if name[0].isupper() else name.rpartition(".")[2] for name in named}
     assert len(named) > 15
     assert [name for name, wanted in known.items() if wanted not in defined()] == []
+
+
+def test_each_class_that_the_api_names_is_imported_from_stormcast() -> None:
+    text = re.sub(r"```.*?```", "", (DOCS / "api.md").read_text(), flags=re.DOTALL)
+    named = {
+        word
+        for code in re.findall(r"`([^`]+)`", text)
+        for word in re.findall(r"(?<![\w.])[A-Z][a-z]+[A-Za-z]*\b", code)
+    } - {"None", "False", "True"}
+    assert {"Address", "BindError", "Channel", "Delivery", "JournalConfig"} <= named
+    assert named <= set(stormcast.__all__)
+    assert all(getattr(stormcast, name).__name__ == name for name in named)
+    assert "stormcast.node" not in text
