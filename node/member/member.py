@@ -187,8 +187,9 @@ class Member:
             await self._close()
             return Exit.UNKNOWN
         self.say("leaving")
-        await self.driver.close()
-        self._ending = asyncio.ensure_future(self.channel.leave(self.settings.leave_timeout))
+        self._ending = asyncio.ensure_future(self._leave_in_order())
+        if self._is_told_twice:
+            self._ending.cancel()
         try:
             await self._ending
         except LeaveTimeoutError as error:
@@ -200,6 +201,10 @@ class Member:
         self.say("left")
         return LEFT
 
+    async def _leave_in_order(self) -> None:
+        await self.driver.close()
+        await self.channel.leave(self.settings.leave_timeout)
+
     async def _close(self) -> None:
         with suppress(TimeoutError, NodeError, OSError):
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -209,7 +214,12 @@ class Member:
         """Return the exit code: `code`, unless a bug or a second signal ended the member."""
         if self._crash is not None:
             return Exit.UNKNOWN
-        return SIGNALLED + self._signals[-1] if len(self._signals) > 1 else code
+        return SIGNALLED + self._signals[-1] if self._is_told_twice else code
+
+    @property
+    def _is_told_twice(self) -> bool:
+        """Whether a second signal has said that it is to end at once."""
+        return len(self._signals) > 1
 
     # -- What it is told -------------------------------------------------------------------------
 

@@ -101,6 +101,30 @@ def test_a_second_signal_ends_it_at_once(members: Members) -> None:
     assert "Traceback" not in process.tail(100)
 
 
+def test_two_signals_at_once_end_it_at_once(members: Members) -> None:
+    """Both come before it has begun to leave; the other member is stopped, so that this takes its
+    time."""
+    members.flags = (
+        "--leave-timeout",
+        "60s",
+        "--set",
+        "GMS.leave_timeout=30s",
+        "--set",
+        "FD_ALL3.timeout=60s",
+    )
+    members.form("n0", "n1")
+    members.processes["n0"].pause()
+    process = members.processes["n1"]
+    process.pause()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(process.pid, number)
+    started = time.monotonic()
+    process.resume()
+    assert process.wait(5.0) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert time.monotonic() - started < 3.0
+    assert "Traceback" not in process.tail(100)
+
+
 def test_leaving_takes_no_longer_than_it_may(members: Members) -> None:
     members.flags = ("--leave-timeout", "500ms", "--timing", "compatible")
     members.form("n0", "n1")
