@@ -4,7 +4,8 @@ other drivers.
 Each site has one table of this run. A new state replaces all its rules in one transaction, so no
 packet meets half of them; counters are objects of their own and keep their counts. The addresses
 whose packets are struck are in maps whose elements time out. There are two maps of each kind,
-renewed by turns, so that fresh elements are there before the old ones time out.
+renewed by turns, so that fresh elements are there before the old ones time out. A new state fills
+both.
 """
 
 from __future__ import annotations
@@ -116,14 +117,15 @@ def _places(state: NetworkState, name: str) -> Names:
     return places
 
 
-def table_file(
-    table: str, wanted: Plan, counters: Mapping[Pair, str], turn: int, lease: float
-) -> str:
+def table_file(table: str, wanted: Plan, counters: Mapping[Pair, str], lease: float) -> str:
     """Return the nft file that gives a table the wanted content, whatever it had before."""
     lines = list(_declared(table, wanted, counters))
     # This removes rules; counters and elements stay.
     lines.append(f"flush table inet {table}")
-    lines += _renewed(table, wanted, turn, lease)
+    # Both maps: an element that stays in one would go on leading packets to a link whose fault has
+    # ended.
+    for turn in (0, 1):
+        lines += _renewed(table, wanted, turn, lease)
     lines += _input(table, wanted)
     for source, chain in wanted.chains.items():
         for each in chain:
@@ -305,7 +307,7 @@ class NftDriver:
     async def _try(self, site: Site, wanted: Plan) -> str | None:
         table = f"{self.table}_probe"
         counters = {pair: f"c{number}" for number, pair in enumerate(wanted.pairs())}
-        text = table_file(table, wanted, counters, 0, 1.0) + removal_file(table)
+        text = table_file(table, wanted, counters, 1.0) + removal_file(table)
         try:
             await self._nft(site, text)
         except DriverError as error:
@@ -329,7 +331,7 @@ class NftDriver:
             return
         for pair in wanted.pairs():
             table.counters.setdefault(pair, f"c{len(table.counters)}")
-        text = table_file(self.table, wanted, table.counters, 1 - table.turn, lease)
+        text = table_file(self.table, wanted, table.counters, lease)
         await self._give(table, wanted, text, lease)
 
     async def renew(self, lease: float) -> None:
@@ -339,12 +341,12 @@ class NftDriver:
     async def _renew(self, table: _Table, lease: float) -> None:
         if table.wanted is not None:
             text = renewal_file(self.table, table.wanted, 1 - table.turn, lease)
+            if lease < table.lease:
+                # The elements of the longer lease before must not outlive this one.
+                text += renewal_file(self.table, table.wanted, table.turn, lease)
             await self._give(table, table.wanted, text, lease)
 
     async def _give(self, table: _Table, wanted: Plan, text: str, lease: float) -> None:
-        if lease < table.lease:
-            # The elements of the longer lease before must not outlive this one.
-            text += renewal_file(self.table, wanted, table.turn, lease)
         await self._nft(table.site, text)
         table.wanted, table.turn, table.lease = wanted, 1 - table.turn, lease
 

@@ -117,6 +117,36 @@ def test_what_is_cut_takes_nothing_of_a_narrow_link(pair: Pair) -> None:
     asyncio.run(script())
 
 
+def test_a_limit_that_has_ended_makes_nothing_wait_while_another_one_acts(pair: Pair) -> None:
+    """It ends in the step in which the other one begins, long before the next renewal."""
+
+    async def script() -> None:
+        network = pair.network
+        # To a member that is not there, so that the second limit is in nobody's way.
+        names, places = (*network.names, "n2"), {"n2": ("198.18.0.9", "fd00:5c::9")}
+        limits = {
+            dest: Bandwidth(sources=("n0",), dests=(dest,), rate=RATE / 5) for dest in ("n1", "n2")
+        }
+        state = NetworkState(members=names, places=network.places() | places)
+        tc = TcDriver(network.sites(), network.run.table, run_command)
+        nft = NftDriver(network.sites(), network.run.table, run_command)
+        try:
+            for acting in ({"f1": limits["n1"]}, {"f2": limits["n2"]}):
+                await tc.apply(replace(state, faults=acting), 30.0)
+                await nft.apply(replace(state, faults=acting), 30.0)
+                await received(pair, "n0", seconds=0.2)
+            await asyncio.sleep(0.3)
+            before = await tc.bites()
+            assert before["f1"]["n0", "n1"] > 5
+            assert await received(pair, "n0", seconds=0.5) > RATE / 1000 * 0.5
+            assert (await tc.bites())["f1"] == before["f1"]
+        finally:
+            await nft.clear()
+            await tc.clear()
+
+    asyncio.run(script())
+
+
 def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> None:
     tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
     assert asyncio.run(tc.features())["bandwidth"] is None

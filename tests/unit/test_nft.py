@@ -59,9 +59,9 @@ def site(name: str = "n1") -> Site:
     return Site(name=name, addresses=PLACES[name], netns="/proc/self/ns/net")
 
 
-def file(wanted: Plan, turn: int = 0, lease: float = 3.0) -> list[str]:
+def file(wanted: Plan, lease: float = 3.0) -> list[str]:
     counters = {pair: f"c{number}" for number, pair in enumerate(dict.fromkeys(wanted.pairs()))}
-    return table_file("sc1", wanted, counters, turn, lease).splitlines()
+    return table_file("sc1", wanted, counters, lease).splitlines()
 
 
 def written(source: str = "n0", dest: str = "n1", **acting: NetworkFault) -> list[tuple[str, str]]:
@@ -227,9 +227,10 @@ def test_nothing_in_a_name_ends_a_comment_or_a_line() -> None:
 def test_only_members_are_struck_and_only_while_the_lease_lasts() -> None:
     lines = file(plan(state(f1=CUT), site()), lease=0.5)
     elements = [line for line in lines if line.startswith("add element")]
-    assert elements == [
-        f"add element inet sc1 alive4_0 {{ 198.18.0.2 timeout 500ms : {ALIVE:#x} }}",
-        f"add element inet sc1 alive6_0 {{ fd00:5c::2 timeout 500ms : {ALIVE:#x} }}",
+    assert sorted(elements) == [
+        f"add element inet sc1 alive{version}_{turn} {{ {place} timeout 500ms : {ALIVE:#x} }}"
+        for version, place in ((4, "198.18.0.2"), (6, "fd00:5c::2"))
+        for turn in (0, 1)
     ]
     rules = [line.removeprefix("add rule inet sc1 input ") for line in lines if " input " in line]
     assert rules[1:] == [
@@ -243,6 +244,16 @@ def test_only_members_are_struck_and_only_while_the_lease_lasts() -> None:
         "ip6 saddr vmap { fd00:5c::2 : goto from_0 }",
     ]
     assert lines[-1] == 'add rule inet sc1 from_0 counter name c0 drop comment "f1 n0"'
+
+
+def test_a_new_state_leaves_no_element_of_the_state_before_in_either_map() -> None:
+    narrow = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=1e5)
+    lines = file(plan(state(f1=narrow), site()))
+    for version, place in ((4, "198.18.0.4"), (6, "fd00:5c::4")):
+        for turn in (0, 1):
+            at = lines.index(f"flush map inet sc1 class{version}_{turn}")
+            words = f"add element inet sc1 class{version}_{turn} {{ {place} timeout 3000ms"
+            assert lines[at + 1].startswith(words)
 
 
 def test_a_renewal_touches_the_map_whose_turn_it_is_and_leaves_the_other_alone() -> None:
