@@ -17,6 +17,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -244,8 +245,8 @@ class TcDriver:
             if shaped is None:
                 if not links:
                     continue
-                await self._make_root(site)
                 shaped = Shaped(site, await self._largest_packet(site))
+                await self._make_root(site)
                 self._shaped[site.name] = shaped
             changed = [link for link in links if shaped.links.get(link.number) != link]
             shaped.others = tuple(name for name in state.members if name != site.name)
@@ -320,6 +321,7 @@ class TcDriver:
         return False
 
     async def _make_root(self, site: Site) -> None:
+        """Add our qdisc and its filter; after a failure neither is left."""
         found = root_qdisc(await self._tc(site, "-j", "qdisc", "show", "dev", site.device))
         if found == "ours":
             # An agent that was killed has left it.
@@ -328,7 +330,13 @@ class TcDriver:
             raise DriverError(
                 f"{site.device} of {site.name} is shaped by a {found} that is not ours: remove it"
             )
-        await self._batch(site, root_lines(site.device))
+        try:
+            await self._batch(site, root_lines(site.device))
+        except BaseException:
+            # The filter is added after the qdisc: a kernel may have the one and not the other.
+            with suppress(DriverError):
+                await self._remove_root(site)
+            raise
 
     async def _largest_packet(self, site: Site) -> int:
         said = await self._do(inside(site, ("ip", "-j", "link", "show", "dev", site.device)), "")

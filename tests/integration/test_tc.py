@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
-from stormcast.chaos.drivers.base import inside
+from stormcast.chaos.drivers.base import DriverError, inside
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.drivers.tc import TcDriver
@@ -150,6 +150,24 @@ def test_a_limit_that_has_ended_makes_nothing_wait_while_another_one_acts(pair: 
 def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> None:
     tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
     assert asyncio.run(tc.features())["bandwidth"] is None
+    assert qdiscs(pair) == ["noqueue", "noqueue"]
+
+
+def test_a_kernel_without_the_filter_leaves_no_qdisc_on_a_device(pair: Pair) -> None:
+    async def lacking(argv: Sequence[str], stdin: str) -> str:
+        return await run_command(argv, stdin.replace("bpf bytecode", "no-such-filter"))
+
+    async def script() -> None:
+        network = pair.network
+        tc = TcDriver(network.sites(), network.run.table, lacking)
+        assert "no-such-filter" in str((await tc.features())["bandwidth"])
+        limit = Bandwidth(sources=("n0",), dests=("n1",), rate=RATE)
+        state = NetworkState(members=network.names, places=network.places(), faults={"f1": limit})
+        with pytest.raises(DriverError):
+            await tc.apply(state, 30.0)
+        await tc.clear()
+
+    asyncio.run(script())
     assert qdiscs(pair) == ["noqueue", "noqueue"]
 
 

@@ -24,6 +24,7 @@ from stormcast.chaos.faults import Bandwidth, Delay, Link, NetworkFault
 from stormcast.chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1", "n2")
+REMOVED = "tc qdisc del dev eth0 root handle 5c:"
 OURS = {"kind": "htb", "handle": "5c:", "root": True}
 
 
@@ -46,18 +47,22 @@ class Machine:
         self.counts = ""
         self.mtu = 1500
         self.lacks = ""
-        """No qdisc of this kind."""
+        """No qdisc or filter of this kind, or no MTU."""
 
     async def __call__(self, argv: Sequence[str], stdin: str) -> str:
         if "class" in argv:
             return self.counts
         if "ip" in argv:
+            if self.lacks == "mtu":
+                raise DriverError("ip: no such device")
             return json.dumps([{"ifname": "eth0", "mtu": self.mtu}])
         if "show" in argv:
             return json.dumps(self.roots)
-        if self.lacks and self.lacks in stdin:
-            raise DriverError("tc: Error: Specified qdisc kind is unknown.")
-        self.told += stdin.splitlines() or [" ".join(argv)]
+        for line in stdin.splitlines() or [" ".join(argv)]:
+            # As tc does: what came before the line that fails has been done.
+            if self.lacks and self.lacks in line:
+                raise DriverError("tc: Error: Specified qdisc kind is unknown.")
+            self.told.append(line)
         return ""
 
 
@@ -287,6 +292,23 @@ def test_a_kernel_without_queues_by_mark_has_no_use_for_netem() -> None:
     found = asyncio.run(driver(machine).features())
     assert "cls_bpf" in str(found["bandwidth"])
     assert "cls_bpf" in str(found["netem"])
+
+
+@pytest.mark.parametrize("lacks", ["bpf bytecode", "mtu"])
+def test_a_device_that_cannot_be_shaped_is_left_without_a_qdisc_of_ours(lacks: str) -> None:
+    machine = Machine()
+    machine.lacks = lacks
+    with pytest.raises(DriverError):
+        asyncio.run(driver(machine).apply(state(narrow(1e5)), 3.0))
+    roots = [line for line in machine.told if "root handle 5c:" in line]
+    assert roots in ([], ["qdisc add dev eth0 root handle 5c: htb default 0", REMOVED])
+
+
+def test_a_trial_without_a_filter_leaves_no_qdisc() -> None:
+    machine = Machine()
+    machine.lacks = "bpf bytecode"
+    assert "cls_bpf" in str(asyncio.run(driver(machine).features())["bandwidth"])
+    assert machine.told[-1] == REMOVED
 
 
 def test_what_waited_is_counted_for_the_fault_and_pair_of_its_class() -> None:
