@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from secrets import token_hex
 
-from stormcast.chaos.drivers.base import Bites, Driver, DriverError, driver_of
+from stormcast.chaos.drivers.base import Bites, Driver, DriverError, RanOutError, driver_of
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
 
 class LapsedError(NodeError):
-    """The lease has lapsed, so it cannot be renewed."""
+    """The lease has lapsed, so it cannot be renewed; or the faults ended before they were."""
 
 
 class Agent:
@@ -55,9 +56,11 @@ class Agent:
             return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Bring the sites into `state` for a lease; if a driver fails, clear all of them."""
+        """Bring the sites into `state` for a lease; if a driver fails, clear all of them.
+        LapsedError if what acted before ended too early."""
         self._check(state)
-        async with self._lock:
+        async with self._lock, self._in_time():
+            await self._end_if_over()
             self._extend(lease)
             try:
                 for driver in self.drivers:
@@ -74,7 +77,8 @@ class Agent:
 
     async def renew(self, lease: float) -> None:
         """Extend the lease of the current state; LapsedError if it has lapsed."""
-        async with self._lock:
+        async with self._lock, self._in_time():
+            await self._end_if_over()
             if self._has_lapsed:
                 raise LapsedError("the lease has lapsed, and the network is healed; apply again")
             if self._until is None:
@@ -86,6 +90,7 @@ class Agent:
     async def clear(self) -> None:
         """End all faults, and the lease."""
         async with self._lock:
+            await self._end_if_over()
             self._has_lapsed = False
             await self._clear()
 
@@ -119,16 +124,31 @@ class Agent:
 
     async def _end_lease(self) -> None:
         async with self._lock:
-            if self._until is None or self._loop.time() < self._until:
-                # While this waited for the lock, the lease was renewed or cleared.
-                return
-            self.lapses += 1
-            self._has_lapsed = True
-            try:
-                await self._clear()
-            except NodeError as error:
-                # The kernel ends the faults all the same; `/state` shows the error.
-                self.trouble = str(error)
+            await self._end_if_over()
+
+    async def _end_if_over(self) -> None:
+        """End a lease that is over. Verbs ask for it, too: when the alarm came, another verb may
+        have had the lock, and they may have waited before the alarm did."""
+        if self._until is not None and self._loop.time() >= self._until:
+            await self._end()
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """Raise LapsedError, and end the lease, where the faults have ended before it."""
+        try:
+            yield
+        except RanOutError as error:
+            await self._end()
+            raise LapsedError(f"{error}; apply again") from None
+
+    async def _end(self) -> None:
+        self.lapses += 1
+        self._has_lapsed = True
+        try:
+            await self._clear()
+        except NodeError as error:
+            # The kernel ends the faults all the same; `/state` shows the error.
+            self.trouble = str(error)
 
     async def _clear(self) -> None:
         self._until = None

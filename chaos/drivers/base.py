@@ -70,6 +70,10 @@ class DriverError(NodeError):
     """A network could not be brought into its state. The text is one line, with the remedy."""
 
 
+class RanOutError(DriverError):
+    """Faults ended in the kernel before they were renewed, so for a while nothing acted."""
+
+
 Run = Callable[[Sequence[str], str], Awaitable[str]]
 """Runs a program (arguments, standard input) and returns its output; DriverError if it fails.
 An example is `stormcast.chaos.drivers.running.run_command`."""
@@ -124,11 +128,12 @@ class Driver(Protocol):
 
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Bring every site into `state` in one step, whatever it was, for `lease` seconds. Sites of
-        members that the state does not name are left alone. DriverError if that fails."""
+        members that the state does not name are left alone. DriverError if that fails; RanOutError
+        if what acted before ended too early."""
         ...
 
     async def renew(self, lease: float) -> None:
-        """Extend what was applied by another lease."""
+        """Extend what was applied by another lease; RanOutError if it ended meanwhile."""
         ...
 
     async def clear(self) -> None:

@@ -30,6 +30,7 @@ from stormcast.chaos.drivers.netlink import NetlinkError, Take
 from stormcast.chaos.drivers.packets import Offsets
 from stormcast.chaos.drivers.paths import Ways
 from stormcast.chaos.drivers.queue_rule import QUEUE, QueueRule
+from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.faults.fate import jhash_fate
 from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, FrameOutcome
 from stormcast.chaos.faults.paths import PathMaker
@@ -247,10 +248,7 @@ class NfqueueDriver:
         held by a rule that has ended are let go."""
         self._loan(lease)
         ports = [port for port in self._ports if port.site.name in state.members]
-        for port in ports:
-            pairs = [(name, port.site.name) for name in state.members if name != port.site.name]
-            if any(paths.asks(state, *ends) for ends in pairs):
-                await self._serve(port)
+        await at_once(self._serve(port) for port in ports if self._is_needed(state, port))
         if paths.may_corrupt(state):
             # Load scapy now, and not while packets wait.
             packets.layers()
@@ -326,6 +324,11 @@ class NfqueueDriver:
             port.do(due)
             return
         heapq.heappush(self._heap, due)
+
+    def _is_needed(self, state: NetworkState, port: Port) -> bool:
+        """Whether a path to a site is one on which this driver decides."""
+        others = [name for name in state.members if name != port.site.name]
+        return any(paths.asks(state, name, port.site.name) for name in others)
 
     async def _serve(self, port: Port) -> None:
         if port.queue is None:

@@ -10,12 +10,13 @@ both.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from math import inf
 from typing import Any, Final
 
 from stormcast.chaos.drivers.base import (
@@ -28,12 +29,14 @@ from stormcast.chaos.drivers.base import (
     OUTPUT_PRIORITY,
     Bites,
     DriverError,
+    RanOutError,
     Run,
     Site,
     classes,
     inside,
 )
 from stormcast.chaos.drivers.netlink import is_there
+from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.drivers.selection import Statement, statements
 from stormcast.chaos.faults import Cut, Loss, Names, Partition, Rule
 from stormcast.chaos.language.network_state import NetworkState
@@ -268,6 +271,8 @@ class _Table:
     """None: there is no table."""
     turn: int = 0
     lease: float = 0.0
+    until: float = inf
+    """The time until which the kernel keeps the elements at least."""
     counters: dict[Pair, str] = field(default_factory=dict)
     """The names of counters; a fault that comes again continues its counter."""
     counted: dict[Pair, int] = field(default_factory=dict)
@@ -323,11 +328,13 @@ class NftDriver:
             for table, wanted in zip(self._tables, plans, strict=True)
             if table.site.name in state.members
         ]
-        await _all(self._apply(table, wanted, lease) for table, wanted in known)
+        await at_once(self._apply(table, wanted, lease) for table, wanted in known)
 
     async def _apply(self, table: _Table, wanted: Plan, lease: float) -> None:
         if wanted.is_empty:
+            until = table.until
             await self._remove(table)
+            _check_in_time(table.site, until)
             return
         for pair in wanted.pairs():
             table.counters.setdefault(pair, f"c{len(table.counters)}")
@@ -336,7 +343,7 @@ class NftDriver:
 
     async def renew(self, lease: float) -> None:
         """Add fresh elements to the maps whose turn it is."""
-        await _all(self._renew(table, lease) for table in self._tables)
+        await at_once(self._renew(table, lease) for table in self._tables)
 
     async def _renew(self, table: _Table, lease: float) -> None:
         if table.wanted is not None:
@@ -347,16 +354,19 @@ class NftDriver:
             await self._give(table, table.wanted, text, lease)
 
     async def _give(self, table: _Table, wanted: Plan, text: str, lease: float) -> None:
+        until, begun = table.until, time.monotonic()
         await self._nft(table.site, text)
         table.wanted, table.turn, table.lease = wanted, 1 - table.turn, lease
+        table.until = begun + lease
+        _check_in_time(table.site, until)
 
     async def clear(self) -> None:
         """Remove all tables."""
-        await _all(map(self._remove, self._tables))
+        await at_once(map(self._remove, self._tables))
 
     async def sweep(self) -> None:
         """Remove the tables that a killed agent of the same name left behind."""
-        await _all(self._nft(table.site, removal_file(self.table)) for table in self._tables)
+        await at_once(self._nft(table.site, removal_file(self.table)) for table in self._tables)
 
     async def _remove(self, table: _Table) -> None:
         if table.wanted is None:
@@ -368,7 +378,7 @@ class NftDriver:
             for pair, packets in (await self._counted(table)).items():
                 table.counted[pair] = table.counted.get(pair, 0) + packets
             await self._nft(table.site, removal_file(self.table))
-        table.wanted, table.turn, table.lease = None, 0, 0.0
+        table.wanted, table.turn, table.lease, table.until = None, 0, 0.0, inf
         table.counters.clear()
 
     async def release(self, fault: str | None) -> None:
@@ -393,9 +403,7 @@ class NftDriver:
         await self._run(inside(site, ("nft", "-f", "-")), text)
 
 
-async def _all(works: Iterable[Any]) -> None:
-    """Run all of these at once, each to its end, and raise the first failure."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+def _check_in_time(site: Site, until: float) -> None:
+    """RanOutError if the elements of the state before may have timed out by now."""
+    if time.monotonic() > until:
+        raise RanOutError(f"the faults of {site.name} ran out before they were renewed")

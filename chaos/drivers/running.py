@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import BinaryIO, Final, cast
 
 from stormcast.chaos.drivers.base import DriverError
@@ -22,6 +22,14 @@ PACKAGES: Final = {
 }
 """By program: the Debian package that contains it."""
 _REFUSED: Final = ("Operation not permitted", "Permission denied")
+
+
+async def at_once(works: Iterable[Awaitable[object]]) -> None:
+    """Do all of these at once, each to its end, and raise the first failure."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
 
 
 async def run_command(argv: Sequence[str], stdin: str = "") -> str:

@@ -34,6 +34,7 @@ from stormcast.chaos.drivers.base import (
     inside,
 )
 from stormcast.chaos.drivers.netlink import is_there
+from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.faults.outcome import QUEUE_SECONDS
 from stormcast.chaos.language.network_state import NetworkState
 
@@ -237,24 +238,26 @@ class TcDriver:
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Make a class for each slow link; nft sets the marks that lead to it."""
         await self._collect()
-        for site in self._sites:
-            if site.name not in state.members:
-                continue
-            links = classes(state, site.name)
-            shaped = self._shaped.get(site.name)
-            if shaped is None:
-                if not links:
-                    continue
-                shaped = Shaped(site, await self._largest_packet(site))
-                await self._make_root(site)
-                self._shaped[site.name] = shaped
-            changed = [link for link in links if shaped.links.get(link.number) != link]
-            shaped.others = tuple(name for name in state.members if name != site.name)
-            lines: list[str] = []
-            for link in changed:
-                lines += class_lines(site.device, link, packet=shaped.packet, netem=state.netem)
-            await self._batch(site, lines)
-            shaped.links |= {link.number: link for link in changed}
+        await at_once(
+            self._shape(site, state) for site in self._sites if site.name in state.members
+        )
+
+    async def _shape(self, site: Site, state: NetworkState) -> None:
+        links = classes(state, site.name)
+        if site.name not in self._shaped:
+            if not links:
+                return
+            shaped = Shaped(site, await self._largest_packet(site))
+            await self._make_root(site)
+            self._shaped[site.name] = shaped
+        shaped = self._shaped[site.name]
+        changed = [link for link in links if shaped.links.get(link.number) != link]
+        shaped.others = tuple(name for name in state.members if name != site.name)
+        lines: list[str] = []
+        for link in changed:
+            lines += class_lines(site.device, link, packet=shaped.packet, netem=state.netem)
+        await self._batch(site, lines)
+        shaped.links |= {link.number: link for link in changed}
 
     async def renew(self, lease: float) -> None:
         """Do nothing: the marks, which nft sets, have the lease."""
@@ -278,23 +281,25 @@ class TcDriver:
     # -- Counting ----------------------------------------------------------------------------------
 
     async def _collect(self) -> None:
-        for shaped in self._shaped.values():
-            site = shaped.site
-            if not is_there(site.netns):
+        await at_once(
+            self._count(shaped) for shaped in self._shaped.values() if is_there(shaped.site.netns)
+        )
+
+    async def _count(self, shaped: Shaped) -> None:
+        site = shaped.site
+        text = await self._tc(site, "-s", "class", "show", "dev", site.device)
+        for number, count in read_counts(text).items():
+            fresh = count.since(shaped.seen.get(number, Count()))
+            shaped.seen[number] = count
+            link = shaped.links.get(number)
+            if link is None:
                 continue
-            text = await self._tc(site, "-s", "class", "show", "dev", site.device)
-            for number, count in read_counts(text).items():
-                fresh = count.since(shaped.seen.get(number, Count()))
-                shaped.seen[number] = count
-                link = shaped.links.get(number)
-                if link is None:
-                    continue
-                for each in shaped.to(link):
-                    pair = site.name, each.dest
-                    # A multicast waits for the narrowest link, on behalf of all links.
-                    self._bite(link.narrowed_by, pair, fresh.waited)
-                    for fault in each.delayed_by:
-                        self._bite(fault, pair, fresh.passed)
+            for each in shaped.to(link):
+                pair = site.name, each.dest
+                # A multicast waits for the narrowest link, on behalf of all links.
+                self._bite(link.narrowed_by, pair, fresh.waited)
+                for fault in each.delayed_by:
+                    self._bite(fault, pair, fresh.passed)
 
     def _bite(self, fault: str, pair: tuple[str, str], count: int) -> None:
         if fault and count:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from stormcast.chaos import faults
-from stormcast.chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
+from stormcast.chaos.drivers.base import CHANCES, DECIDE, NFT, RanOutError, driver_of, inside
 from stormcast.chaos.drivers.netlink import inside as within
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
@@ -431,6 +431,28 @@ def test_a_lease_that_nobody_renews_ends_in_the_kernel_and_one_that_is_renewed_d
         ended = time.monotonic() + 0.6
         time.sleep(max(0.0, ended + 1.0 - time.monotonic()))
         assert pair.arrives("n0")
+    finally:
+        do(nft.clear())
+
+
+def test_a_renewal_that_reaches_the_kernel_too_late_is_an_error(pair: Pair) -> None:
+    """It was asked for in time."""
+    before: list[float] = [0.0, 1.5]
+    """Seconds before the first commands are run."""
+    passed: list[bool] = []
+
+    async def late(argv: Sequence[str], stdin: str) -> str:
+        if before and (seconds := before.pop(0)):
+            await asyncio.sleep(seconds)
+            passed.append(pair.arrives("n0"))
+        return await run_command(argv, stdin)
+
+    nft = NftDriver(pair.network.sites()[1:], pair.network.run.table, late)
+    try:
+        do(nft.apply(state(pair, f1=loss(1.0)), 1.0))
+        with pytest.raises(RanOutError):
+            do(nft.renew(1.0))
+        assert passed == [True]
     finally:
         do(nft.clear())
 

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import endpoints
 from stormcast.chaos.agent.settings import load_agent, read_agent
 from stormcast.chaos.agent.unix_http import MAX_ANSWER
-from stormcast.chaos.drivers.base import Bites, DriverError, Site
+from stormcast.chaos.drivers.base import Bites, DriverError, RanOutError, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.answers import Answer, RefusedError
 from stormcast.node.control.settings import TOKEN_VARIABLE
@@ -41,17 +41,27 @@ STATE = NetworkState(members=NAMES, places={"n0": ("198.18.0.2",)}, faults={"f1"
 class Noting:
     """A driver that carries out nothing."""
 
-    def __init__(self, name: str, notes: list[str], *, fails_at: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        notes: list[str],
+        *,
+        fails_at: str = "",
+        error: type[DriverError] = DriverError,
+    ) -> None:
         self.name = name
+        self.slowness = 0.0
+        """Seconds that it takes to count its bites."""
         self._notes = notes
         self._fails_at = fails_at
+        self._error = error
 
     async def _note(self, what: str) -> None:
         # Whoever else wants something gets a turn in the middle of it.
         await asyncio.sleep(0)
         self._notes.append(f"{self.name} {what}")
         if what == self._fails_at:
-            raise DriverError(f"{self.name} cannot {what}")
+            raise self._error(f"{self.name} cannot {what}")
 
     async def features(self) -> Mapping[str, str | None]:
         return {self.name: None}
@@ -69,18 +79,20 @@ class Noting:
         await self._note(f"release {fault}")
 
     async def bites(self) -> Bites:
+        await asyncio.sleep(self.slowness)
         return {"f1": {("n0", "n1"): 2}}
 
 
 Story = Callable[[Agent, list[str]], Awaitable[None]]
 
 
-def play(story: Story, *, fails_at: str = "") -> list[str]:
+def play(story: Story, *, fails_at: str = "", error: type[DriverError] = DriverError) -> list[str]:
     """What the drivers of an agent were told; the one that fails stands behind the other."""
     notes: list[str] = []
 
     async def run() -> None:
-        other, nft = Noting("other", notes), Noting("nft", notes, fails_at=fails_at)
+        other = Noting("other", notes)
+        nft = Noting("nft", notes, fails_at=fails_at, error=error)
         await story(Agent((other, nft)), notes)
 
     asyncio.run(run())
@@ -139,6 +151,49 @@ def test_a_lease_that_is_renewed_does_not_end() -> None:
         assert agent.lapses == 0
         await lapse(agent)
         assert agent.lapses == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["renew", "apply"])
+def test_faults_that_ended_before_their_lease_end_it(verb: str) -> None:
+    """A driver notices that it was too slow: the network has been healed for a while."""
+
+    async def story(agent: Agent, notes: list[str]) -> None:
+        if verb == "renew":
+            await agent.apply(STATE, 60.0)
+        notes.clear()
+        with pytest.raises(LapsedError, match=f"nft cannot {verb}; apply again"):
+            await (agent.renew(60.0) if verb == "renew" else agent.apply(STATE, 60.0))
+        assert (agent.lapses, agent.left) == (1, None)
+        assert notes[-2:] == ["nft clear", "other clear"]
+        with pytest.raises(LapsedError, match="the lease has lapsed"):
+            await agent.renew(60.0)
+
+    play(story, fails_at=verb, error=RanOutError)
+
+
+@pytest.mark.parametrize("verb", ["renew", "apply", "clear"])
+def test_a_verb_that_had_to_wait_until_the_lease_was_over_finds_it_lapsed(verb: str) -> None:
+    """It has waited since before the alarm, so it has its turn before the alarm does."""
+
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        verbs = {
+            "renew": lambda: agent.renew(60.0),
+            "apply": lambda: agent.apply(STATE, 60.0),
+            "clear": agent.clear,
+        }
+        await agent.apply(STATE, 0.2)
+        nft = agent.drivers[1]
+        assert isinstance(nft, Noting)
+        nft.slowness = 0.3
+        counting = asyncio.create_task(agent.bites())
+        await asyncio.sleep(0)
+        with pytest.raises(LapsedError) if verb == "renew" else nullcontext():
+            await verbs[verb]()
+        await counting
+        assert agent.lapses == 1
+        await agent.close()
 
     play(story)
 

@@ -158,6 +158,8 @@ class Rig:
         self.injectors: dict[str, Injector] = {}
         self.ran: list[tuple[tuple[str, ...], str]] = []
         self.fails = ""
+        self.together: asyncio.Barrier | None = None
+        """Commands run when so many wait; None: at once."""
         sites = [Site(name=name, addresses=(ADDRESSES[name],)) for name in names or ("n1",)]
         self.driver = NfqueueDriver(
             sites,
@@ -169,6 +171,9 @@ class Rig:
         )
 
     async def _run(self, argv: Sequence[str], stdin: str = "") -> str:
+        if self.together is not None:
+            async with asyncio.timeout(5.0):
+                await self.together.wait()
         self.ran.append((tuple(argv), stdin))
         if self.fails and self.fails in argv[0]:
             raise DriverError(f"{argv[0]} fails")
@@ -675,6 +680,19 @@ def test_a_state_that_needs_no_queue_opens_none() -> None:
     rig = Rig()
     rig.apply(f1=Loss(rate=0.5, **ENDS), f2=Cut(**ENDS))
     assert (rig.queues, rig.ran) == ({}, [])
+
+
+def test_the_rules_of_all_sites_are_installed_at_once() -> None:
+    """One after the other would take longer than what acted before lasts, where they are many."""
+
+    async def script(rig: Rig) -> None:
+        rig.together = asyncio.Barrier(2)
+        wanted = state(f1=Delay(sources=NAMES, dests=NAMES, delay=0.05))
+        await rig.driver.apply(wanted, LEASE)
+
+    rig = Rig("n1", "n2")
+    asyncio.run(script(rig))
+    assert len(rig.queues) == 2
 
 
 def test_packets_wait_until_their_burst_is_read_and_no_longer() -> None:

@@ -22,6 +22,7 @@ from stormcast.chaos.drivers.base import (
     MULTICAST,
     QUEUED_MASK,
     DriverError,
+    RanOutError,
     Site,
     classes,
     driver_of,
@@ -348,6 +349,8 @@ class Kernel:
         self.files: list[tuple[str, str]] = []
         """Namespace and text."""
         self.packets: dict[str, int] = {}
+        self.takes = 0.0
+        """Seconds until it has taken a file."""
 
     async def __call__(self, argv: Sequence[str], stdin: str) -> str:
         if "list" in argv:
@@ -357,6 +360,7 @@ class Kernel:
             ]
             return json.dumps({"nftables": [{"metainfo": {}}, *counters]})
         assert argv[-3:] == ("nft", "-f", "-")
+        await asyncio.sleep(self.takes)
         self.files.append((argv[1], stdin))
         return ""
 
@@ -404,6 +408,42 @@ def test_a_table_is_silenced_before_it_is_counted_and_removed() -> None:
             "add table inet sc1\nflush table inet sc1\n",
             "add table inet sc1\ndelete table inet sc1\n",
         ]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("verb", ["renew", "next state", "no faults"])
+def test_faults_that_ran_out_while_the_kernel_was_told_to_keep_them_are_an_error(verb: str) -> None:
+    """Whoever asked was in time: nobody else would know of the gap."""
+
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site()], "sc1", kernel)
+        verbs = {
+            "renew": lambda: driver.renew(0.5),
+            "next state": lambda: driver.apply(state(f2=CUT), 0.5),
+            "no faults": lambda: driver.apply(state(), 0.5),
+        }
+        await driver.apply(state(f1=CUT), 0.5)
+        kernel.takes = 0.6
+        with pytest.raises(RanOutError, match="the faults of n1 ran out before they were renewed"):
+            await verbs[verb]()
+        await driver.clear()
+
+    asyncio.run(story())
+
+
+def test_faults_that_are_kept_in_time_or_were_removed_have_not_run_out() -> None:
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site()], "sc1", kernel)
+        await driver.apply(state(f1=CUT), 5.0)
+        await driver.renew(60.0)
+        kernel.takes = 0.6
+        await driver.apply(state(f1=CUT), 0.5)
+        # Told to end, they may end.
+        await driver.clear()
+        await driver.apply(state(f1=CUT), 0.5)
 
     asyncio.run(story())
 

@@ -311,6 +311,26 @@ def test_a_trial_without_a_filter_leaves_no_qdisc() -> None:
     assert machine.told[-1] == REMOVED
 
 
+def test_all_sites_are_shaped_at_once() -> None:
+    """One after the other would take longer than what acted before lasts, where they are many."""
+
+    async def script() -> None:
+        everyone = asyncio.Barrier(len(NAMES))
+
+        async def together(argv: Sequence[str], stdin: str) -> str:
+            async with asyncio.timeout(5.0):
+                await everyone.wait()
+            return await machine(argv, stdin)
+
+        sites = [Site(name=name, addresses=("198.18.0.2",)) for name in NAMES]
+        limit = Bandwidth(sources=NAMES, dests=NAMES, rate=1e5)
+        await TcDriver(sites, "run", together).apply(state(limit), 3.0)
+
+    machine = Machine()
+    asyncio.run(script())
+    assert sum("qdisc add" in line for line in machine.told) == len(NAMES)
+
+
 def test_what_waited_is_counted_for_the_fault_and_pair_of_its_class() -> None:
     async def script() -> None:
         one = driver(machine)
