@@ -361,6 +361,39 @@ def test_a_process_that_ends_in_any_other_way_leaves_nothing(tmp_path: Path, res
     assert not leftovers(is_left=all_of(run)).names()
 
 
+_INTERRUPTED = """
+import os, shutil
+os.setpgid(0, 0)
+tools = disk.parent / "tools"
+tools.mkdir()
+program = tools / "ip"
+program.write_text(f'''#!/bin/sh
+case "$*" in *-force*)
+    if [ "$(ls {{tools}} | wc -l)" -le {times} ]; then
+        mktemp -p {{tools}} > /dev/null
+        kill -s INT -- -{{os.getpid()}}
+        sleep 5
+    fi
+esac
+exec {{shutil.which("ip")}} "$@"
+''')
+program.chmod(0o755)
+os.environ["PATH"] = f"{{tools}}:{{os.environ['PATH']}}"
+ground.backend.close()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_namespaces_are_removed_leaves_none(tmp_path: Path, times: int) -> None:
+    """It reaches all processes of a terminal's foreground: the program that removes them, too."""
+    process, run, pids = doomed(tmp_path, _INTERRUPTED.format(times=times))
+    process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert len(list((tmp_path / "theirs" / "tools").iterdir())) == 1 + times
+    assert all(map(is_gone, pids))
+    assert not leftovers(is_left=all_of(run)).names()
+
+
 def test_a_process_in_a_leftover_namespace_is_ended_with_it(tmp_path: Path) -> None:
     """One that the kernel did not kill, because it freed itself."""
     rest = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from stormcast.chaos.backends.netns.commands import (
     small_disk,
 )
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.netns.process import environment, until
 from stormcast.node.bound import bound_to_me
 from stormcast.node.keys.cluster_keys import write_new_key
 
@@ -38,10 +40,12 @@ RUN = RunId(41, 7, 1)
 class Machine:
     """Takes commands, and answers as ip would where somebody needs an answer."""
 
-    def __init__(self, fails_at: str = "") -> None:
+    def __init__(self, fails_at: str = "", interrupts: int = 0) -> None:
         self.ran: list[tuple[tuple[str, ...], str]] = []
         self.spaces: list[str] = []
         self._fails_at = fails_at
+        self._interrupts = interrupts
+        """How often Ctrl-C comes when the first of some namespaces has been removed."""
 
     def __call__(self, argv: Sequence[str], stdin: str = "") -> str:
         self.ran.append((tuple(argv), stdin))
@@ -50,6 +54,9 @@ class Machine:
         self.spaces += re.findall("^netns add (.*)$", stdin, re.MULTILINE)
         for space in re.findall("^netns del (.*)$", stdin, re.MULTILINE):
             self.spaces.remove(space)
+            if self._interrupts:
+                self._interrupts -= 1
+                raise KeyboardInterrupt
         if argv[-2:] == ("netns", "list"):
             return json.dumps([{"name": space} for space in self.spaces])
         return ""
@@ -206,6 +213,33 @@ def test_a_network_that_is_there_already_is_neither_made_nor_removed() -> None:
         with pytest.raises(CommandError, match="sc41-7-1-bridge is there already: remove"):
             again.make()
     assert {argv[-2:] for argv, _stdin in machine.ran[made:]} == {("netns", "list")}
+
+
+def test_ctrl_c_while_a_network_is_removed_comes_when_it_is_gone() -> None:
+    machine = Machine(interrupts=1)
+    network = Network(RUN, ("n0", "n1"), machine)
+    network.make()
+    with pytest.raises(KeyboardInterrupt):
+        network.remove()
+    assert machine.spaces == []
+
+
+_OUTLASTING = """
+import os, signal
+from stormcast.chaos.backends.netns.running import run_command
+signal.signal(signal.SIGINT, lambda *_: None)
+print(run_command(("sh", "-c", f"kill -s INT -- -{os.getpid()}; echo to the end")), end="")
+"""
+
+
+def test_a_program_is_not_in_the_group_that_ctrl_c_reaches() -> None:
+    """Whoever runs it says whether it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OUTLASTING],
+        env=environment({}), process_group=0,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip  # one command
+    assert done.stdout == "to the end\n", done.stderr
 
 
 def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(

@@ -98,6 +98,8 @@ class NetnsBackend:
         self._argv = argv
         self._key_file = key_file
         self._opened: Opened | None = None
+        self._network: Network | None = None
+        """The namespaces that are left to be removed."""
         self._undo = ExitStack()
         self.wall_ns: int | None = None
         """The wall clock, in nanoseconds, at the zero of the monotonic clock, as all traces of the
@@ -124,7 +126,7 @@ class NetnsBackend:
         self._opened = self._open(Network(RunId.next(), plan.names), plan, folder)
 
     def _open(self, network: Network, plan: ClusterPlan, folder: Path) -> Opened:
-        self._undo.callback(network.remove)
+        self._network = network
         try:
             network.make()
         except CommandError as error:
@@ -153,8 +155,14 @@ class NetnsBackend:
         return keys
 
     def close(self) -> None:
-        """End everyone and remove the namespaces."""
-        self._undo.close()
+        """End everyone and remove the namespaces. Where Ctrl-C ended it, another call goes on: that
+        at the end of this process, if there is none before."""
+        try:
+            self._undo.close()
+        finally:
+            if self._network is not None:
+                self._network.remove()
+                self._network = None
         atexit.unregister(self.close)
 
     @property

@@ -50,10 +50,20 @@ class Network:
             raise
 
     def remove(self) -> None:
-        """Remove the whole network, and kill all processes in it."""
+        """Remove the whole network, and kill all processes in it; Ctrl-C comes through after it."""
+        try:
+            self._remove()
+        except KeyboardInterrupt:
+            # It has ended a command halfway.
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
         remove_spaces(self._spaces(), self._do)
         while self._disks:
-            self._run(commands.remove_disk(self._disks.pop()))
+            if self._disks[-1].is_mount():
+                self._run(commands.remove_disk(self._disks[-1]))
+            self._disks.pop()
 
     def _spaces(self) -> list[str]:
         return [self.run.namespace(name) for name in (BRIDGE, *self.names)]

@@ -33,7 +33,14 @@ def run_command(argv: Sequence[str], stdin: str = "") -> str:
     """Run a program to its end."""
     try:
         done = subprocess.run(  # noqa: S603 our own words, and no shell
-            argv, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            argv,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            # Ctrl-C is to reach only this process: half a removal would leave the other half.
+            process_group=0,
         )
     except FileNotFoundError:
         remedy = f": apt-get install {NEEDED[argv[0]]}" if argv[0] in NEEDED else ""
