@@ -53,12 +53,13 @@ def main(folder: Path, run: str, seed: int, lease: float, bound: str) -> None:
     process.apply(states(draw, network))
     print(process.pid, flush=True)
     while True:
+        # A machine that is busy may let a lease lapse; this is not about that.
         for _renewal in range(draw.randint(0, 3)):
             time.sleep(draw.uniform(0, lease / 4))
-            # A machine that is busy may let a lease lapse; this is not about that.
             with suppress(BackendError):
                 process.renew()
-        process.apply(states(draw, network))
+        with suppress(BackendError):
+            process.apply(states(draw, network))
 
 
 if __name__ == "__main__":
