@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -59,7 +59,8 @@ IN_TIME: Final = g8_back_in_time.GUARANTEE
 BUDGET: Final = "budget"
 """The internal name of violations of a scenario's budget, which are reported under C1."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
-"""Guarantees that can only be violated by a run that came to its end."""
+"""Guarantees that can only be violated by a run that came to its end. So can G5 where it speaks of
+the end: a receive window may then hold messages behind a gap whose repair is under way."""
 ASKS_WHO_STAYS: Final = frozenset({"G1", "G8", "A1", "V4", "C1", "L1"})
 """Guarantees whose violations a death that nobody ordered may explain, if it came before."""
 MOST_DEFECTS: Final = 5
@@ -338,9 +339,9 @@ class Verifier:
             *(_explained(finding, known.deaths) for finding in findings),
         ]
         if not question.is_complete:
-            findings = [_unproven(finding, NEEDS_THE_END) for finding in findings]
+            findings = [_unproven(one) if _needs_the_end(one, known) else one for one in findings]
         if question.is_interrupted:
-            findings = [_unproven(finding, {IN_TIME}) for finding in findings]
+            findings = [_unproven(one) if one.guarantee == IN_TIME else one for one in findings]
         findings += _own_findings(question, findings)
         named = {finding.guarantee for finding in findings}
         counts = {
@@ -437,10 +438,16 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
     return found
 
 
-def _unproven(finding: Finding, guarantees: Set[str]) -> Finding:
-    """Weaken a violation of one of these guarantees to unknown: what did not happen any more might
-    have mended it."""
-    if finding.guarantee in guarantees and finding.verdict is Verdict.VIOLATED:
+def _needs_the_end(finding: Finding, figures: Figures) -> bool:
+    """Whether a violation may be one only because the run has no proper end."""
+    if finding.guarantee == g5_bounded.GUARANTEE:
+        return finding.at is not None and finding.at >= figures.seconds
+    return finding.guarantee in NEEDS_THE_END
+
+
+def _unproven(finding: Finding) -> Finding:
+    """Weaken a violation to unknown: what did not happen any more might have mended it."""
+    if finding.verdict is Verdict.VIOLATED:
         return replace(finding, verdict=Verdict.UNKNOWN)
     return finding
 

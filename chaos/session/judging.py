@@ -25,7 +25,8 @@ from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import STOP
 
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
-"""Guarantees that can only be judged of a run that came to its end."""
+"""Guarantees that can only be judged of a run that came to its end. So can G5 where it speaks of
+the end: a receive window may then hold messages behind a gap whose repair is under way."""
 STANDSTILL_SECONDS: Final = 60.0
 """Without a delivery for so long, in a healed network, waiting messages are stuck."""
 LATE_SECONDS: Final = 1.0
@@ -80,7 +81,11 @@ def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
     asked = [name for name in scenario.guarantees if name not in NEEDS_THE_END | {"G8"}]
     seen = judge(run.evidence, asked).findings
     findings = death_findings(run.evidence)
-    findings += [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
+    findings += [
+        finding
+        for finding in seen
+        if finding.verdict is Verdict.VIOLATED and not _needs_the_end(finding, run)
+    ]
     findings.append(Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}"))
     return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
 
@@ -89,22 +94,25 @@ def _in_view_of_the_end(
     findings: list[Finding], scenario: Scenario, run: RunRecord
 ) -> list[Finding]:
     """Weaken the findings on a run that was cut short: what was under way might have arrived."""
-    if run.is_cut_short:
-        cut_short = Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end")
-        return [*_unproven(findings, NEEDS_THE_END | {"G8"}), cut_short]
-    if not run.complete:
-        return [*_unproven(findings, NEEDS_THE_END), _unfinished(scenario, run)]
-    return findings
-
-
-def _unproven(findings: list[Finding], guarantees: frozenset[str]) -> list[Finding]:
-    """Turn violations of these guarantees into `unknown`."""
-    return [
+    if run.complete and not run.is_cut_short:
+        return findings
+    findings = [
         replace(finding, verdict=Verdict.UNKNOWN)
-        if finding.guarantee in guarantees and finding.verdict is Verdict.VIOLATED
+        if finding.verdict is Verdict.VIOLATED and _needs_the_end(finding, run)
         else finding
         for finding in findings
     ]
+    if run.is_cut_short:
+        return [*findings, Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end")]
+    return [*findings, _unfinished(scenario, run)]
+
+
+def _needs_the_end(finding: Finding, run: RunRecord) -> bool:
+    """Whether a violation may be one only because the run has no proper end."""
+    if finding.guarantee == "G5":
+        end = run.evidence.rig.end - run.evidence.begin
+        return finding.at is not None and finding.at >= end
+    return finding.guarantee in NEEDS_THE_END or (finding.guarantee == "G8" and run.is_cut_short)
 
 
 def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:

@@ -102,7 +102,7 @@ def forget_events(member: AskedMember, body: object) -> Answer:
 def gauge(member: AskedMember) -> Answer:
     """Write to the journal now how full windows and queues are."""
     runtime = running(member)
-    runtime.stack.record.gauge(runtime.now())
+    runtime.stack.record.gauge_all(runtime.now())
     # A turn's events are written at its end.
     runtime.wake()
     return as_json({"gauged": True})

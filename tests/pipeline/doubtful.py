@@ -77,6 +77,14 @@ def a_loss() -> Blocks:
     return Story().a_clean_exchange().at(2.0).sends(6).told()
 
 
+def behind_a_gap(*, most: int = 0) -> Blocks:
+    """At the end n1 holds a message behind a gap; before that it held two, of `most` (0: of any
+    number)."""
+    story = Story().a_clean_exchange().at(3.0).gauges(trace.RECEIVE_MESSAGES, 2, most, "n1", "n0")
+    story.at(20.1).gauges(trace.RECEIVE_MESSAGES, 1, 8, "n1", "n0")
+    return story.quiet(15.0).ends(20.0).told()
+
+
 def on_a_host_that_is_up_for_an_hour() -> Blocks:
     """Its clock began with the host, and the run 3,400 seconds later."""
     story = Story().at(3400.0)
@@ -121,6 +129,9 @@ OTHERS: Final[dict[str, Blocks]] = {
     .bites(0)
     .told(),
     "cut-short": a_loss(),
+    "behind-a-gap": behind_a_gap(),
+    "behind-a-gap-when-it-was-cut-short": behind_a_gap(),
+    "above-a-bound-before-it-was-cut-short": behind_a_gap(most=1),
     "on-a-host-that-is-up-for-an-hour": on_a_host_that_is_up_for_an_hour(),
     "found-when-it-ran": clean(),
     "asked-for-more": clean(),
@@ -128,6 +139,8 @@ OTHERS: Final[dict[str, Blocks]] = {
 }
 QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "cut-short": {"is_complete": False},
+    "behind-a-gap-when-it-was-cut-short": {"is_complete": False},
+    "above-a-bound-before-it-was-cut-short": {"is_complete": False},
     "found-when-it-ran": {
         "own": (
             Finding("G8", Verdict.HOLDS, "one view at the end", by=THE_RUN),

@@ -69,6 +69,14 @@ def test_a_run_that_was_cut_short_proves_no_loss(judgements: dict[str, Judgement
     assert judgement.verdicts()["G1"] == "unknown"
 
 
+def test_what_waits_behind_a_gap_when_a_run_is_cut_short_is_no_violation(
+    judgements: dict[str, Judgement],
+) -> None:
+    assert judgements["behind-a-gap"].verdicts()["G5"] == "violated"
+    assert judgements["behind-a-gap-when-it-was-cut-short"].verdicts()["G5"] == "unknown"
+    assert judgements["above-a-bound-before-it-was-cut-short"].verdicts()["G5"] == "violated"
+
+
 def test_what_was_found_when_it_ran_is_told_and_never_passed_over(
     judgements: dict[str, Judgement],
 ) -> None:

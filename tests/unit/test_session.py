@@ -17,7 +17,8 @@ from stormcast.chaos.faults import Cut
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
-from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.records.directory import TakenError
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.plans import as_test_protocol, cluster_plan
@@ -25,7 +26,8 @@ from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.runner import run_on
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
-from stormcast.node.trace import FAULT, PHASE, read_blocks_untrusted
+from stormcast.node.trace import FAULT, OUTBOX_BYTES, PHASE, RECEIVE_MESSAGES, read_blocks_untrusted
+from tests.oracles.story import Story
 
 PAIR = """
 name: pair
@@ -588,10 +590,15 @@ def test_a_step_that_comes_late_leaves_the_run_unknown(tmp_path: Path) -> None:
 
 
 class Interrupted(Noting):
-    """Somebody presses Ctrl-C while a fault acts."""
+    """Somebody presses Ctrl-C while a fault acts, so many seconds after it began."""
+
+    def __init__(self, after: float = 0.0) -> None:
+        super().__init__()
+        self._after = after
 
     def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
         if self.states and self.states[-1][1].faults:
+            super().wait(self._after)
             raise KeyboardInterrupt
         return super().wait(seconds, is_done)
 
@@ -608,6 +615,65 @@ def test_an_interrupted_run_heals_and_keeps_what_there_is(tmp_path: Path) -> Non
     assert judgement.verdict is Verdict.UNKNOWN
     assert "interrupted" in judgement.findings[-1].detail
     assert backend.is_closed
+
+
+def test_what_waits_in_an_outbox_at_the_end_is_recorded(tmp_path: Path) -> None:
+    """Its sender could not fill a gap with it yet."""
+    busy = PAIR.replace("count: 100, rate: 50/s, size: 16B", "count: 400, rate: 200/s, size: 60KB")
+    cut_off = scenario_of(busy.replace("for: 300ms", "for: 3s"))
+
+    run = play_it(cut_off, tmp_path, Interrupted(after=2.0))
+
+    assert any(
+        gauge.stream == OUTBOX_BYTES and gauge.lo > 0 and gauge.time >= run.evidence.rig.end
+        for _member, gauge in run.evidence.gauges
+    )
+
+
+def interrupted_behind_a_gap(tmp_path: Path) -> tuple[Scenario, RunRecord]:
+    """Half of all frames are lost when somebody presses Ctrl-C, and messages wait behind a gap."""
+
+    lossy = PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: loss, rate: 50%, for: 1s")
+    scenario = scenario_of(lossy, guarantees="[G1, G2, G3, G4, G5]")
+    run = play_it(scenario, tmp_path, Interrupted(after=0.7))
+    assert judge(run.evidence, ["G5"]).verdict is Verdict.VIOLATED
+    return scenario, run
+
+
+def test_what_waits_behind_a_gap_at_an_interruption_is_no_violation(tmp_path: Path) -> None:
+    """Its repair was under way. The same is so where the load is not over at the end."""
+    scenario, run = interrupted_behind_a_gap(tmp_path)
+
+    judgement = judge_run(scenario, run)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.of("G5").verdict is Verdict.UNKNOWN
+
+    run.is_cut_short = False
+    assert not run.complete
+    judgement = judge_run(scenario, run)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.of("G5").verdict is Verdict.UNKNOWN
+
+
+def test_of_a_run_that_broke_off_nothing_is_said_of_its_end(tmp_path: Path) -> None:
+    scenario, run = interrupted_behind_a_gap(tmp_path)
+    run.is_cut_short, run.broke_off = False, "the agent is gone"
+
+    (finding,) = judge_run(scenario, run).findings
+
+    assert finding.detail == "it broke off: the agent is gone"
+
+
+@pytest.mark.parametrize("end", ["cut short", "unfinished", "broken off"])
+def test_a_bound_that_was_exceeded_before_an_early_end_is_a_violation(
+    tmp_path: Path, end: str
+) -> None:
+    scenario, run = interrupted_behind_a_gap(tmp_path)
+    story = Story().a_clean_exchange().at(2.0).gauges(RECEIVE_MESSAGES, 9, 8, "n1", "n0")
+    run.evidence = Evidence.from_blocks(story.quiet(3.0).ends(4.0).told(), xxh3_64_intdigest)
+    run.is_cut_short, run.broke_off = end == "cut short", "gone" if end == "broken off" else ""
+
+    assert judge_run(scenario, run).of("G5").verdict is Verdict.VIOLATED
 
 
 def assert_broken_off(scenario: Scenario, run: RunRecord, why: str) -> None:
