@@ -116,13 +116,16 @@ def _needs_the_end(finding: Finding, run: RunRecord) -> bool:
 
 
 def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
-    """Return the finding on a run whose load did not end: it stood still, or was too short."""
+    """Return the finding on a run that did not come to rest: it stood still, or was too short."""
     if run.stalled_for > STANDSTILL_SECONDS and not run.evidence.defects:
         return Finding(
             "G8",
             Verdict.VIOLATED,
             f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
         )
+    if run.is_unsettled and not run.unsent:
+        detail = "messages still arrived when the run had to end: raise limits.settle"
+        return Finding(RUN, Verdict.UNKNOWN, detail)
     return Finding(
         RUN,
         Verdict.UNKNOWN,

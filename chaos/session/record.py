@@ -89,7 +89,7 @@ class RunRecord:
     sent_by_pair: dict[Pair, int]
     reached: Reached
     complete: bool
-    """Whether the workload ended within the limits."""
+    """Whether the workload ended within the limits, and messages had come to rest."""
     stalled_for: float
     """Seconds without any delivery at the end, where members still held messages to send."""
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
@@ -109,6 +109,8 @@ class RunRecord:
     """Sentences about how the run was done, for those who read the verdict."""
     is_cut_short: bool = False
     """Whether the run was interrupted before its end."""
+    is_unsettled: bool = False
+    """Whether messages still arrived, or were being repaired, when the time to settle was over."""
     broke_off: str = ""
     """The reason why the run could not go on: it then proves nothing. Empty: it went on."""
     late: float = 0.0

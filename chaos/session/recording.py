@@ -27,6 +27,7 @@ class Ending:
     """The way in which a run came to its end."""
 
     complete: bool = False
+    is_unsettled: bool = False
     is_cut_short: bool = False
     start: float = 0.0
     at: float = 0.0
@@ -66,7 +67,7 @@ def record_of(
         mismatches=mismatches if seen is None else list(seen.mismatches),
         sent_by_pair=facts.sent_by_pair,
         reached=facts.reached,
-        complete=ending.complete and not has_backlog,
+        complete=ending.complete and not has_backlog and not ending.is_unsettled,
         stalled_for=end - facts.last_arrival if has_backlog else 0.0,
         views=facts.views,
         lives=facts.lives,
@@ -77,6 +78,7 @@ def record_of(
         resync=None if healed is None else resync_of(evidence, healed, ending.start),
         notes=_notes(nemesis),
         is_cut_short=ending.is_cut_short,
+        is_unsettled=ending.is_unsettled,
         late=ending.late,
         load_errors=ending.load_errors,
         unsent=ending.unsent,

@@ -132,6 +132,8 @@ class Session:
             in_members=self.plan.rules_in_members,
         )
         self.steps = schedule(scenario, self._seed)
+        # A base network that loses frames never heals: silence may be a repair that was lost.
+        is_patient = is_patient or scenario.network.can_lose
         self._settling = Settling(self.roster, is_patient=is_patient)
         self._settling.still_for = self._still_for
         self._ending = Ending()
@@ -171,7 +173,7 @@ class Session:
         else:
             self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
         self._regroup_for, self._hold_for = regroup_seconds(begun), hold_seconds(begun)
-        self._settling.still_for = self._still_for = min(still_seconds(begun), settle)
+        self._settling.still_for = self._still_for = still_seconds(begun)
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
 
@@ -250,23 +252,29 @@ class Session:
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
         longest = max(self.scenario.limits.settle, self._regroup_for)
-        self._wait_for_rest(longest)
+        is_at_rest = self._wait_for_rest(longest)
         self.rig.phase(self.backend.now(), "quiet")
         self._tell(f"t={self.now():.1f}s: quiet for {self._quiet_for:.1f}s")
         self._pass(self._quiet_for)
+        if not is_at_rest:
+            self._ending.is_unsettled = not self._settling.is_settled(self.now())
 
-    def _wait_for_rest(self, longest: float) -> None:
+    def _wait_for_rest(self, longest: float) -> bool:
+        """Wait until no more messages are to come; returns whether none came any more at the end of
+        that time."""
         begun, limit = self.now(), self.scenario.limits.run
         while not self._settling.is_settled(self.now()):
-            is_moving = self._settling.is_moving(self.now()) and self.now() < limit
+            is_moving = self._settling.is_moving(self.now())
             held = self._hold_for if self._settling.is_apart else 0.0
-            if self.now() - begun >= longest + held and not is_moving:
-                break
+            is_late = self.now() - begun >= longest + held
+            if is_late and (self.now() >= limit or not is_moving):
+                return not is_moving
             self._tell(f"t={self.now():.1f}s: waiting until all have everything")
             # In the simulator a look costs more than time that passes, so it looks less and less
             # often; elsewhere a look costs little.
             rarely = min(1.0, (self.now() - begun) / 4) if self.backend.is_virtual else 0.0
             self._pass(max(POLL_SECONDS, rarely))
+        return True
 
     def go_on(self, scenario: Scenario, whole: Whole) -> RunRecord:
         """Play another scenario with the cluster as it is, and leave it running. The record is of

@@ -1,0 +1,77 @@
+"""When a run is over: nothing is on its way any more, or the run says that something was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.faults import Link
+from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.session import play
+
+PAIR = """
+name: pair
+guarantees: [G1]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 100, rate: 50/s, size: 16B}
+limits: {run: 60s, settle: 20s}
+"""
+
+
+class RealTime(SimBackend):
+    """The simulator, of which a session thinks that its time is dear."""
+
+    is_virtual = False
+
+
+def scenario_of(network: Link, *, settle: float, run: float = 60.0) -> Scenario:
+    scenario = parse_scenario(PAIR)
+    limits = replace(scenario.limits, settle=settle, run=run)
+    return replace(scenario, network=network, limits=limits)
+
+
+def verdict_on(scenario: Scenario, backend: SimBackend, seed: int = 1) -> tuple[Verdict, RunRecord]:
+    run = play(scenario, seed, backend, Path())
+    return judge_run(scenario, run).verdict, run
+
+
+@pytest.mark.parametrize("backend", [SimBackend, RealTime])
+def test_a_run_without_time_to_settle_waits_for_what_is_under_way(
+    backend: type[SimBackend],
+) -> None:
+    """Outboxes are empty half a second before the last message arrives."""
+    verdict, run = verdict_on(scenario_of(Link(delay=0.5), settle=0.0), backend())
+
+    assert run.delivered == 100
+    assert verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_silence_in_a_network_that_loses_frames_is_not_the_end(seed: int) -> None:
+    """Nothing came for as long as members wait before they repair: the repairs were lost, too."""
+    scenario = scenario_of(Link(loss=0.6), settle=60.0)
+
+    verdict, run = verdict_on(scenario, RealTime(), seed)
+
+    assert run.delivered == 100
+    assert verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("backend", [SimBackend, RealTime])
+def test_a_run_that_ends_while_messages_arrive_is_unknown(backend: type[SimBackend]) -> None:
+    """The last of them would arrive twenty seconds later: no protocol lost them."""
+    scenario = scenario_of(Link(delay=1.0, jitter=20.0), settle=0.0, run=2.5)
+
+    verdict, run = verdict_on(scenario, backend())
+
+    assert 0 < run.delivered < 100
+    assert run.is_unsettled
+    assert verdict is Verdict.UNKNOWN
+    assert "raise limits.settle" in judge_run(scenario, run).findings[-1].detail
