@@ -120,6 +120,7 @@ class MemberFaults:
         self._traffic.note_end(name)
         self._rig.begin(self._backend.now(), step, roster.shorts.get(name))
         self._effects.bite(step.fault)
+        self._rules.count_in(name)
         self._forget_process(name)
         self._effects.heal()
         self._rules.prepare(name)

@@ -4,7 +4,7 @@ take a frame out of a TCP connection."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,19 +27,40 @@ class MemberRule:
     """Members whose running process has the rule, or gets it when the member goes on."""
     struck: dict[str, int] = field(default_factory=dict)
     """The number of bites in each running member, when it was last asked."""
-    struck_before: int = 0
-    """The number of bites in processes that ended."""
+    struck_before: dict[str, int] = field(default_factory=dict)
+    """The number of bites in each member's processes that ended."""
 
     @property
     def bites(self) -> int:
         """The number of bites of the rule, as far as is known."""
-        return self.struck_before + sum(self.struck.values())
+        return sum(self.struck_before.values()) + sum(self.struck.values())
 
     @property
     def kind(self) -> str:
         """The test protocol that carries out the rule."""
         (kind,) = as_test_protocol(self.rule)
         return kind
+
+    def discard(self, name: str) -> None:
+        """Note that a member's process ended, with the rule in it."""
+        self.there.discard(name)
+        struck = self.struck.pop(name, 0)
+        self.struck_before[name] = self.struck_before.get(name, 0) + struck
+
+    def left_for(self, name: str) -> faults.Rule | None:
+        """Return what is left of the rule for a member's next process, which counts from 1; None if
+        it is used up. Frames before the first occurrence are not known, and are counted anew."""
+        before = self.struck_before.get(name, 0)
+        times, occurrence = self.rule.times, self.rule.match.occurrence
+        if before and times is not None:
+            times -= before
+        if before and occurrence is not None:
+            first, last = occurrence
+            occurrence = (1, last - first + 1 - before)
+        if (times is not None and times < 1) or (occurrence is not None and occurrence[1] < 1):
+            return None
+        match = replace(self.rule.match, occurrence=occurrence)
+        return replace(self.rule, times=times, match=match)
 
 
 class MemberRules:
@@ -87,8 +108,9 @@ class MemberRules:
         frame of it that they miss."""
         words: dict[str, dict[str, Any]] = {}
         for active in self._active.values():
-            if name in active.dests:
-                words |= as_test_protocol(active.rule)
+            left = active.left_for(name) if name in active.dests else None
+            if left is not None:
+                words |= as_test_protocol(left)
                 active.there.add(name)
         if words or name in self._given:
             self._given.add(name)
@@ -104,8 +126,7 @@ class MemberRules:
         """Note that a process ended, with the test protocols in it."""
         self._waiting.pop(name, None)
         for active in self._active.values():
-            active.there.discard(name)
-            active.struck_before += active.struck.pop(name, 0)
+            active.discard(name)
 
     def count(self) -> None:
         """Ask members how often the rules inside of them bit."""

@@ -26,7 +26,14 @@ from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.runner import run_on
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
-from stormcast.node.trace import FAULT, OUTBOX_BYTES, PHASE, RECEIVE_MESSAGES, read_blocks_untrusted
+from stormcast.node.trace import (
+    DROPPED,
+    FAULT,
+    OUTBOX_BYTES,
+    PHASE,
+    RECEIVE_MESSAGES,
+    read_blocks_untrusted,
+)
 from tests.oracles.story import Story
 
 PAIR = """
@@ -540,6 +547,40 @@ def test_a_rule_that_ends_before_a_member_can_be_asked_is_taken_out_as_soon_as_i
     told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
     assert told == [("n2", {"DROP": None})]
     assert run.complete
+
+
+@pytest.mark.parametrize("again", ["restart, member: n1", "crash, member: n1, for: 100ms"])
+@pytest.mark.parametrize(
+    ("which", "times", "bites"),
+    [
+        ("occurrence: 1", "", 1),
+        ("occurrence: 2..4", "", 3),
+        ("from: n0", "times: 2, ", 2),
+        ("occurrence: 1..80", "times: 40, ", 40),
+    ],
+)
+def test_a_rule_inside_a_member_goes_on_in_its_next_process(
+    tmp_path: Path, again: str, which: str, times: str, bites: int
+) -> None:
+    """What it struck in the first is counted, and the second begins with what is left of it."""
+    rule = f"do: rule, does: drop, {times}match: {{kind: DATA, to: n1, {which}}}"
+    scenario = scenario_of(
+        PAIR.replace(
+            "  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}",
+            f"  - {{at: 1ms, {rule}, for: 5s}}\n  - {{at: 500ms, do: {again}}}",
+        ),
+        cluster="{members: 2, stack: tcp, timing: fast}",
+    )
+
+    run = play_it(scenario, tmp_path, Noting(lacks=NO_FRAMES))
+
+    dropped = [
+        event.count
+        for member in run.evidence.members.values()
+        for number, event in enumerate(member.events)
+        if event.kind == DROPPED and member.texts.get(number) == "probe-drop"
+    ]
+    assert (run.bites["f1"], sum(dropped)) == (bites, bites)
 
 
 # -- Doubts --------------------------------------------------------------------------------------
