@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment
 from stormcast.node.bound import bound_to_me
@@ -41,11 +42,21 @@ class Watch:
         return self._process.pid
 
     def spans(self) -> list[tuple[float, float]]:
-        """Return the spans (from, to) without a look, on the clock that all processes share."""
-        lines = self._process.log.read_text().splitlines()
-        times = [tuple(map(float, line.split())) for line in lines]
-        return [(start, end) for start, end in times]
+        """Return the spans (from, to) without a look, on the clock that all processes share.
+        BackendError if the process has ended, or wrote anything else: then nobody knows of them."""
+        if not self._process.is_alive:
+            tail = self._process.tail()
+            raise BackendError(f"the watch over the clock ended ({self._process.code})\n{tail}")
+        return [_span(line) for line in self._process.log.read_bytes().splitlines()]
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
+
+
+def _span(line: bytes) -> tuple[float, float]:
+    try:
+        start, end = map(float, line.split())
+    except ValueError:
+        raise BackendError(f"the watch over the clock wrote {line[:200]!r}") from None
+    return start, end
