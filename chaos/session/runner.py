@@ -41,7 +41,10 @@ def run_scenario(
     keys: tuple[ClusterKey, ...] = (),
 ) -> RunOutcome:
     """Run in the simulator and judge; with `out`, write a run directory. `keys`: those of sealed
-    members, in place of one that follows from the seed."""
+    members, in place of one that follows from the seed.
+
+    Ctrl-C ends the run early. With `out` what there is of it is judged and kept; without, nobody
+    is to take that for a result, and KeyboardInterrupt is raised."""
     check_supported(scenario)
     with taken(out) if out is not None else nullcontext():
         run = simulate(
@@ -52,6 +55,8 @@ def run_scenario(
             fate=fate,
             keys=keys,
         )
+        if run.is_cut_short and out is None:
+            raise KeyboardInterrupt
         judgement = judge_run(scenario, run, min_bites)
         outcome = RunOutcome(scenario, seed, judgement, run, out, fate, min_bites)
         if out is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stormcast.chaos.backends.sim.backend import SimBackend
 from tests.helpers.shell import Shell
 
 
@@ -16,3 +19,22 @@ def shell(
     """The command, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     return Shell(tmp_path, capsys)
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Called with n: has Ctrl-C come once, within the n-th simulated run from then on."""
+    wait = SimBackend.wait
+    seen: list[SimBackend] = []
+
+    def in_run(number: int) -> None:
+        def interrupted(backend: SimBackend, *words: Any, **more: Any) -> bool:
+            if not any(backend is one for one in seen):
+                seen.append(backend)
+                if len(seen) == number:
+                    raise KeyboardInterrupt
+            return wait(backend, *words, **more)
+
+        monkeypatch.setattr(SimBackend, "wait", interrupted)
+
+    return in_run

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -511,6 +512,14 @@ def test_one_exhibit_may_be_named(shell: Shell) -> None:
     assert "no exhibit named stored-forever; there are: stored-for-ever, " in said.err
 
 
+def test_ctrl_c_in_the_museum_says_nothing_of_an_exhibit(
+    shell: Shell, ctrl_c: Callable[[int], None]
+) -> None:
+    ctrl_c(1)
+    said = shell("museum", "--exhibit", "stored-for-ever")
+    assert (said.code, said.out, said.err) == (130, "", "seed 1\n")
+
+
 @pytest.mark.slow
 def test_a_search_counts_what_it_ran_and_does_not_depend_on_its_workers(shell: Shell) -> None:
     """Ten seeds on one core and on two."""
@@ -554,6 +563,12 @@ def test_a_comparison_has_a_row_per_generation(shell: Shell) -> None:
     assert [line.split()[0] for line in table.out.splitlines()] == ["unicast", *GENERATIONS]
 
 
+def test_ctrl_c_in_a_comparison_ends_it(shell: Shell, ctrl_c: Callable[[int], None]) -> None:
+    ctrl_c(1)
+    said = shell("compare")
+    assert (said.code, said.out, said.err) == (130, "", "seed 1\n")
+
+
 IN_SIM = ("chaos-test", "--backend", "sim", "--timing", "fast")
 
 
@@ -591,6 +606,17 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     said = shell(*IN_SIM)
     assert said.code == 3
     assert "verdict: unknown   5 runs   seed 1" in said.out
+
+
+def test_ctrl_c_in_the_museum_of_the_chaos_test_is_no_verdict(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[[int], None]
+) -> None:
+    monkeypatch.setattr("stormcast.chaos.commands.suite.library", list)
+    ctrl_c(1)
+    said = shell(*IN_SIM, "--out", "kept")
+    assert said.code == 130
+    assert "verdict" not in said.out
+    assert "interrupted after 0 runs; their traces are in kept" in said.err
 
 
 def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_without(

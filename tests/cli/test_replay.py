@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_a_run_replays_to_the_byte(shell: Shell, kept: Path) -> None:
         f"traces: 3 of 3 identical, {size} bytes\n"
         "verdict: holds, as recorded\n"
     )
+
+
+def test_ctrl_c_in_a_replay_is_no_difference(
+    shell: Shell, kept: Path, ctrl_c: Callable[[int], None]
+) -> None:
+    ctrl_c(1)
+    assert shell("replay", kept) == (130, "", "")
 
 
 def test_a_replay_leaves_the_run_as_it_was(shell: Shell, kept: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,19 @@ def test_ctrl_c_while_it_shrinks_keeps_the_smallest_so_far(
     assert "interrupted after 1 of 1 seeds" in said.err
     assert "kept/seed-0/minimal.yaml  G1: seqno 0 was sent and never delivered" in said.out
     assert load_scenario("kept/seed-0/minimal.yaml").name == "lossy-minimal"
+
+
+@pytest.mark.usefixtures("deaf")
+def test_ctrl_c_in_a_run_leaves_no_row_of_it_and_ends_the_search(
+    shell: Shell, ctrl_c: Callable[[int], None]
+) -> None:
+    words = ("search", "--seeds", 3, "--workers", 1, "--out", "kept", "--shrink-budget", 0)
+    ctrl_c(2)
+    said = shell(*words)
+    assert said.code == 130
+    assert "interrupted after 1 of 3 seeds" in said.err
+    assert [row["seed"] for row in rows_in(Path("kept"))] == [0]
+    assert shell(*words, "--json").json["violations"] == 3
 
 
 # -- Where it begins -------------------------------------------------------------------------------

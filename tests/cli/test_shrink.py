@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,23 @@ def test_an_interrupted_search_keeps_the_smallest_so_far(
     left = load_scenario("kept/minimal.yaml")
     assert len(left.cluster.members) < 4
     assert len(runs) == 10
+
+
+def test_ctrl_c_in_a_run_ends_the_search(shell: Shell, ctrl_c: Callable[[int], None]) -> None:
+    run = keep(SMALL)
+    ctrl_c(2)
+    said = shell("shrink", run)
+    assert said.code == Exit.INTERRUPTED
+    assert "interrupted: this is the smallest so far" in said.out
+
+
+def test_ctrl_c_in_the_first_run_is_not_its_result(
+    shell: Shell, ctrl_c: Callable[[int], None]
+) -> None:
+    run = keep(SMALL)
+    ctrl_c(1)
+    assert shell("shrink", run) == (Exit.INTERRUPTED, "", "")
+    assert not Path("kept/minimal.yaml").exists()
 
 
 def test_runs_that_break_off_are_said_to(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
