@@ -12,16 +12,20 @@ import signal
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.netns.backend import NetnsBackend
+from stormcast.chaos.campaigns.errors import KILLED, error_in_words
 from stormcast.chaos.campaigns.library import has_group, library
 from stormcast.chaos.campaigns.pool import ProcessPool
 from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.features import ONLY_SIMULATED
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.language.stacks import is_stream
@@ -45,8 +49,12 @@ LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
 """As in tcp-no-retransmit: without retransmission, the transport must not lose anything."""
 SHOWN_SECONDS: Final = 0.0005
 """The table shows no resync time that is shorter than this."""
+NOT_BEGUN: Final = f"not begun: {KILLED}"
+NO_MACHINE_HAS: Final = frozenset({*ONLY_SIMULATED, "first-conn", "frames-of-streams"})
+"""Features that netns has on no machine: what needs one of them means nothing there."""
 LIBRARY: Final = "verdict"
 """The act of the library's runs, which is also the heading of their column."""
+UNSUPPORTED: Final = "unsupported"
 UNICASTS: Final = "unicasts"
 MULTICASTS: Final = "multicasts"
 
@@ -151,7 +159,7 @@ class LiveResult:
 
     run: LiveRun
     verdict: Verdict | None
-    """None: this backend cannot run the scenario."""
+    """None: the scenario cannot be run here, or on no machine (`lacking` tells which)."""
     detail: str
     """The worst finding, or why the scenario was not run."""
     seconds: float
@@ -161,12 +169,20 @@ class LiveResult:
     notes: tuple[str, ...] = ()
     is_late: bool = False
     """Whether the machine was so busy that steps came too late, not when the scenario says."""
+    lacking: str = ""
+    """What this machine lacks for the run, and others have; empty: nothing."""
+
+    @property
+    def counted(self) -> Verdict | None:
+        """What counts in the verdict on all runs: a machine that cannot run a scenario has not
+        tested it. None: nothing, since on real packets the run means nothing."""
+        return Verdict.UNKNOWN if self.lacking else self.verdict
 
     @property
     def cell(self) -> str:
         """The cell of the table: verdict, resync time, and `*` for notes."""
         if self.verdict is None:
-            return "-"
+            return UNSUPPORTED if self.lacking else "-"
         seconds = self.resync.seconds if self.resync is not None else None
         shown = f" {seconds:.3f}s" if seconds is not None and seconds >= SHOWN_SECONDS else ""
         return f"{self.verdict}{shown}{'*' if self.notes else ''}"
@@ -177,7 +193,7 @@ class LiveResult:
             "scenario": self.run.scenario.name,
             "protocol": self.run.kind,
             "what": self.run.act,
-            "verdict": "unsupported" if self.verdict is None else str(self.verdict),
+            "verdict": UNSUPPORTED if self.verdict is None else str(self.verdict),
             "detail": self.detail,
             "resync": self.resync.as_json() if self.resync is not None else None,
             "notes": list(self.notes),
@@ -236,6 +252,17 @@ def lacks(run: LiveRun, features: Mapping[str, str | None]) -> str | None:
     return None
 
 
+def machine_lacks(run: LiveRun, features: Mapping[str, str | None]) -> str:
+    """Return the first feature that a scenario needs and that only this machine lacks, with the
+    reason; empty if there is none."""
+    elsewhere = {name: why if name in NO_MACHINE_HAS else None for name, why in features.items()}
+    try:
+        needs = cluster_plan(run.scenario, 1, "x", Path(), elsewhere).needs
+    except Unsupported:
+        return ""
+    return next((f"{need}: {why}" for need in sorted(needs) if (why := features.get(need))), "")
+
+
 def run_live(
     runs: Iterable[LiveRun],
     seed: int,
@@ -251,43 +278,90 @@ def run_live(
     """Run scenarios side by side; yields results as they are ready. Calls `begins` for each run
     that begins, and `stopped` on an interrupt. With `key_file` all members seal by the keys of that
     file, but where a scenario changes its members' keys."""
-    waiting = list(runs)
-    again: set[str] = set()
-    deadline = time.monotonic() + budget
-    begun: dict[Future[LiveResult], LiveRun] = {}
+    batch = _Batch(list(runs), out, time.monotonic() + budget)
+
+    def begin(pool: ProcessPool, run: LiveRun) -> Future[LiveResult]:
+        begins(run)
+        return pool.submit(run_one, run, seed, out / run.directory, features, key_file)
+
     with ProcessPool(lanes, _begin_lane) as pool:
         try:
-            while waiting or begun:
-                while waiting and len(begun) < lanes and time.monotonic() < deadline:
-                    run = waiting.pop(0)
-                    begins(run)
-                    directory = out / run.directory
-                    begun[pool.submit(run_one, run, seed, directory, features, key_file)] = run
-                if not begun:
-                    break
-                done, _rest = wait(begun, return_when=FIRST_COMPLETED)
-                for future in done:
-                    run, result = begun.pop(future), future.result()
-                    if result.is_late and run.directory not in again:
-                        # Run it once more, after the others, when the machine may be less busy.
-                        again.add(run.directory)
-                        waiting.append(run)
-                        rmtree(out / run.directory)
-                    else:
-                        yield result
+            while batch.fill(lanes, partial(begin, pool)):
+                done, _rest = wait(batch.begun, return_when=FIRST_COMPLETED)
+                yield from filter(None, map(batch.take, done))
         except (KeyboardInterrupt, GeneratorExit) as end:
             # Have each lane heal its network and keep its run directory. Those that Ctrl-C in the
             # terminal has reached, too, do so already.
             pool.interrupt()
             stopped()
-            waiting.clear()
-            wait(begun)
+            wait(batch.begun)
             if isinstance(end, KeyboardInterrupt):
-                for future in begun:
-                    yield future.result()
+                yield from batch.ended()
             raise
-    for run in waiting:
-        yield LiveResult(run, Verdict.UNKNOWN, f"not begun within {budget:g}s", 0.0, "")
+    yield from batch.left(NOT_BEGUN if batch.is_broken else f"not begun within {budget:g}s")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The runs of one call of `run_live` that are not over."""
+
+    waiting: list[LiveRun]
+    out: Path
+    deadline: float
+    begun: dict[Future[LiveResult], LiveRun] = field(default_factory=dict)
+    late: dict[str, LiveResult] = field(default_factory=dict)
+    """By run directory: the first result of each run that was late and is to be run again."""
+    is_broken: bool = False
+    """Whether a lane was killed: then its pool runs nothing any more."""
+
+    def fill(self, lanes: int, begin: Callable[[LiveRun], Future[LiveResult]]) -> bool:
+        """Begin runs until each lane has one; returns whether any run is under way."""
+        while len(self.begun) < lanes and self._is_to_begin():
+            run = self.waiting[0]
+            if run.directory in self.late:
+                rmtree(self.out / run.directory, ignore_errors=True)
+            try:
+                self.begun[begin(run)] = run
+            except BrokenProcessPool:
+                self.is_broken = True
+                break
+            del self.waiting[0]
+        return bool(self.begun)
+
+    def _is_to_begin(self) -> bool:
+        return bool(self.waiting) and not self.is_broken and time.monotonic() < self.deadline
+
+    def take(self, future: Future[LiveResult]) -> LiveResult | None:
+        """Return the result of a run that is over; None if it is to be run again."""
+        run = self.begun.pop(future)
+        result = self._result_of(run, future)
+        # A violation is proof, however busy the machine was.
+        is_in_vain = result.is_late and result.verdict is not Verdict.VIOLATED
+        if is_in_vain and run.directory not in self.late:
+            # Run it once more, after the others, when the machine may be less busy.
+            self.late[run.directory] = result
+            self.waiting.append(run)
+            return None
+        return result
+
+    def _result_of(self, run: LiveRun, future: Future[LiveResult]) -> LiveResult:
+        try:
+            return future.result()
+        except Exception as error:  # noqa: BLE001 an error of one run must not hide others' results
+            self.is_broken |= isinstance(error, BrokenProcessPool)
+            why = error_in_words(error)
+        return LiveResult(run, Verdict.UNKNOWN, why, 0.0, str(self.out / run.directory))
+
+    def ended(self) -> Iterator[LiveResult]:
+        """Yield the results of all runs that had begun, after their end."""
+        yield from (self._result_of(run, future) for future, run in self.begun.items())
+        yield from (self.late[run.directory] for run in self.waiting if run.directory in self.late)
+
+    def left(self, why: str) -> Iterator[LiveResult]:
+        """Yield a result for each run that has not begun; the first one of a run that was late."""
+        for run in self.waiting:
+            late = self.late.get(run.directory)
+            yield late or LiveResult(run, Verdict.UNKNOWN, why, 0.0, "")
 
 
 class _Lane:
@@ -328,14 +402,18 @@ def run_one(
     try:
         why = lacks(run, features)
         if why:
-            return result(None, why)
+            return result(None, why, lacking=machine_lacks(run, features))
         word = f"{run.directory}-{os.getpid()}"
         backend = NetnsBackend(features, key_file=key_file)
         outcome = run_on(backend, scenario, seed, out=out, run=word)
     except KeyboardInterrupt:
         return result(Verdict.UNKNOWN, "interrupted before it had begun")
+    except Unsupported as refusal:
+        return result(None, str(refusal))
     except NodeError as error:
         return result(Verdict.UNKNOWN, f"it did not begin: {error}")
+    except Exception as error:  # noqa: BLE001 a bug in one run must not end all others
+        return result(Verdict.UNKNOWN, error_in_words(error))
     finally:
         _Lane.has_run = False
     findings = outcome.judgement.findings
