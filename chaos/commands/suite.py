@@ -7,22 +7,26 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM
 from stormcast.chaos.backends.signals import sigterm_interrupts
+from stormcast.chaos.campaigns.errors import error_in_words
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
-from stormcast.chaos.campaigns.museum import tour
+from stormcast.chaos.campaigns.museum import Shown, tour
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.records.directory import TakenError, make_fresh, take
 from stormcast.exits import Exit
-from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.machine import in_words
+from stormcast.node.core.errors import ConfigError
+from stormcast.whole import write_whole
 
 if TYPE_CHECKING:
     from stormcast.chaos.campaigns.live import LiveResult, LiveRun
@@ -35,7 +39,6 @@ from stormcast.chaos.commands.output import (
     Meter,
     about,
     end_progress,
-    give_up,
     in_columns,
     in_plain_lines,
     progress,
@@ -170,7 +173,6 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         library_runs,
         live_runs,
         run_live,
-        table_of,
     )
 
     say_leftovers()
@@ -192,13 +194,8 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     )
     done: list[LiveResult] = []
     under_way: list[LiveRun] = []
+    broken: Exception | None = None
     meter = Meter(len(runs))
-
-    def show() -> None:
-        end_progress()
-        if not args.json:
-            print(in_columns(table_of(done)))
-            print(in_plain_lines(_live_details(done)))
 
     try:
         budget = inf if args.library else BUDGET_SECONDS
@@ -224,36 +221,111 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
                     f"{result.cell}{f'; now {now}' if now else ''}"
                 )
     except KeyboardInterrupt:
-        show()
+        end_progress()
+        if not args.json:
+            _show_live(done)
         say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {out}")
         raise
-    verdicts = [result.verdict for result in done if result.verdict is not None]
-    verdict = worst(verdicts) if verdicts else Verdict.UNKNOWN
-    whole = {
-        "verdict": str(verdict),
-        "backend": "netns",
-        "seed": args.seed,
-        "seconds": round(time.monotonic() - began, 1),
-        "runs": [result.as_json() for result in done],
-    }
-    (out / REPORT).write_text(json.dumps(whole, indent=2) + "\n")
-    show()
-    shown = f"report: {out / REPORT}"
-    if judge_again is not None:
-        again = judge_again(out, [out / run.run.directory for run in done])
-        verdict = worst((verdict, again.verdict))
-        whole |= {"verdict": str(verdict), "again": again.text, "report": str(again.report)}
-        shown = f"{again.text}\nreport: {again.report}"
-    if args.json:
-        print(json.dumps(whole))
-    else:
-        print(
-            f"verdict: {verdict}   {len(verdicts)} runs on netns in {whole['seconds']:.0f}s   "
-            f"seed {args.seed}\n{shown}\n"
-            "every scenario in virtual time, and the museum of flaws: "
-            "stormcast chaos-test --backend sim"
+    except Exception as error:  # noqa: BLE001 whatever it is, it must not hide what is done
+        broken = error
+    end_progress()
+    if broken is not None:
+        say(
+            f"stormcast: broken off after {len(done)} of {len(runs)} runs: {error_in_words(broken)}"
         )
-    return Exit.of(verdict)
+    seconds = time.monotonic() - began
+    return _Ended(args, out, done, seconds, is_whole=broken is None).tell(judge_again)
+
+
+class _Ended:
+    """Tells of the runs on real packets of one call, after their end: first of all the table, which
+    no later error of this machine is to hide."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        out: Path,
+        done: Sequence[LiveResult],
+        seconds: float,
+        *,
+        is_whole: bool,
+    ) -> None:
+        self._args = args
+        self._out = out
+        self._done = done
+        counted = [one.counted for one in done if one.counted is not None]
+        self._verdict = worst(counted if counted and is_whole else [*counted, Verdict.UNKNOWN])
+        self._report: dict[str, Any] = {
+            "verdict": str(self._verdict),
+            "backend": "netns",
+            "seed": args.seed,
+            "seconds": round(seconds, 1),
+            "runs": [one.as_json() for one in done],
+        }
+
+    def tell(self, judge_again: JudgeAgain | None) -> int:
+        """Print and write everything; returns the exit code."""
+        if not self._args.json:
+            _show_live(self._done)
+        shown = self._write() or f"report: {self._out / REPORT}"
+        if judge_again is not None:
+            again = self._again(judge_again)
+            self._verdict = worst((self._verdict, again.verdict))
+            self._report |= {
+                "verdict": str(self._verdict),
+                "again": again.text,
+                "report": str(again.report),
+            }
+            shown = f"{again.text}\n{self._write() or f'report: {again.report}'}"
+        if self._args.json:
+            print(json.dumps(self._report))
+        else:
+            print(self._last_lines(shown))
+        return Exit.of(self._verdict)
+
+    def _again(self, judge_again: JudgeAgain) -> Again:
+        runs = [self._out / one.run.directory for one in self._done]
+        try:
+            return judge_again(self._out, runs)
+        except Exception as error:  # noqa: BLE001 whatever it is, the oracles have judged
+            why = f"no second judge: {error_in_words(error)}"
+            return Again(Verdict.UNKNOWN, why, self._out / REPORT)
+
+    def _write(self) -> str:
+        """Write the report; returns why that cannot be done, which makes a verdict that holds
+        unknown. None is then there, rather than one with another verdict."""
+        path = self._out / REPORT
+        try:
+            write_whole(path, json.dumps(self._report, indent=2) + "\n")
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            self._verdict = worst((self._verdict, Verdict.UNKNOWN))
+            self._report["verdict"] = str(self._verdict)
+            return f"no report: {in_words(error)}"
+        return ""
+
+    def _last_lines(self, shown: str) -> str:
+        run = sum(one.verdict is not None for one in self._done)
+        return "\n".join(
+            [
+                f"verdict: {self._verdict}   {run} runs on netns in "
+                f"{self._report['seconds']:.0f}s   seed {self._args.seed}",
+                *map(in_plain_lines, _unsupported_lines(self._done)),
+                shown,
+                "every scenario in virtual time, and the museum of flaws: "
+                "stormcast chaos-test --backend sim",
+            ]
+        )
+
+
+def _unsupported_lines(done: Sequence[LiveResult]) -> list[str]:
+    """Return a line for each thing that this machine lacks, with the number of runs it takes."""
+    lacking = Counter(result.lacking for result in done if result.lacking)
+    return [
+        f"{count} {'run is' if count == 1 else 'runs are'} unsupported here: {what}"
+        for what, count in lacking.items()
+    ]
 
 
 def _directory(args: argparse.Namespace) -> Path:
@@ -263,6 +335,13 @@ def _directory(args: argparse.Namespace) -> Path:
         out = make_fresh(RUNS, LIBRARY if args.library else BATCH)
     take(out)
     return out
+
+
+def _show_live(done: Sequence[LiveResult]) -> None:
+    from stormcast.chaos.campaigns.live import table_of  # noqa: PLC0415 as above
+
+    print(in_columns(table_of(done)))
+    print(in_plain_lines(_live_details(done)))
 
 
 def _live_details(done: Sequence[LiveResult]) -> str:
@@ -299,6 +378,8 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, keys: Keys, remark: st
         f"{about(SIDE_SECONDS * len(sides) / workers)}"
     )
     meter = Meter(len(sides))
+    shown: list[Shown] = []
+    broken: Exception | None = None
     try:
         results = run_sides(sides, args.seed, out, workers, keys)
         with sigterm_interrupts(), closing(results):
@@ -310,45 +391,65 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, keys: Keys, remark: st
                 )
         end_progress()
         say("now the museum of flaws: about a minute")
-        shown = list(tour())
-    except (ConfigError, OSError) as error:
-        return refuse(error)
-    except NodeError as error:
-        return give_up(error, args.seed)
+        shown += tour()
     except KeyboardInterrupt:
         end_progress()
         print(_matrices(done))
         say(f"interrupted after {len(done)} runs; their traces are in {out}")
         raise
+    except Exception as error:  # noqa: BLE001 whatever it is, it must not hide what is done
+        end_progress()
+        broken = error
     done.sort(key=lambda result: sides.index(result.side))
-    verdict = worst(
-        [
-            *(result.verdict for result in done),
-            *(Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown),
-        ]
-    )
-    if args.json:
-        print(
-            json.dumps(
-                {
-                    "verdict": str(verdict),
-                    "seed": args.seed,
-                    "runs": [result.as_json() for result in done],
-                    "museum": [one.as_json() for one in shown],
-                }
-            )
-        )
-    else:
-        print(_matrices(done))
-        good = sum(one.is_as_described for one in shown)
-        print(
-            f"\nflaw museum: {good} of {len(shown)} exhibits as described "
-            "(stormcast museum shows them)"
-        )
-        print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {out}")
-        if remark:
-            print(remark)
+    verdict = _virtual_verdict(done, shown, broken)
+    _tell_virtual(args, out, verdict, done, shown)
+    if broken is not None:
+        code = _refuse_the_rest(broken, args.seed)
+        return Exit.VIOLATED if verdict is Verdict.VIOLATED else code
+    if remark and not args.json:
+        print(remark)
     return Exit.of(verdict)
+
+
+def _virtual_verdict(
+    done: Sequence[SideResult], shown: Sequence[Shown], error: Exception | None
+) -> Verdict:
+    verdicts = [result.verdict for result in done]
+    verdicts += [Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown]
+    return worst([*verdicts, Verdict.HOLDS if error is None else Verdict.UNKNOWN])
+
+
+def _refuse_the_rest(error: Exception, seed: int) -> int:
+    """Print what ended the runs; returns the exit code."""
+    if isinstance(error, ConfigError | OSError):
+        return refuse(error)
+    say(f"stormcast: the runs broke off (seed {seed}): {error_in_words(error)}")
+    return Exit.UNKNOWN
+
+
+def _tell_virtual(
+    args: argparse.Namespace,
+    out: Path,
+    verdict: Verdict,
+    done: Sequence[SideResult],
+    shown: Sequence[Shown],
+) -> None:
+    """Print the tables and the verdict, or all of it as one object."""
+    if args.json:
+        whole = {
+            "verdict": str(verdict),
+            "seed": args.seed,
+            "runs": [result.as_json() for result in done],
+            "museum": [one.as_json() for one in shown],
+        }
+        print(json.dumps(whole))
+        return
+    print(_matrices(done))
+    good = sum(one.is_as_described for one in shown)
+    print(
+        f"\nflaw museum: {good} of {len(shown)} exhibits as described (stormcast museum shows them)"
+    )
+    print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {out}")
 
 
 def _matrices(results: Sequence[SideResult]) -> str:

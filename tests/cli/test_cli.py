@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
 from bench.micro import __main__ as micro
-from stormcast.chaos.campaigns.library import GROUP_STACKS
+from stormcast.chaos.campaigns.library import GROUP_STACKS, Side, SideResult
+from stormcast.chaos.campaigns.live import LiveResult, LiveRun
 from stormcast.chaos.campaigns.museum import EXHIBITS
+from stormcast.chaos.commands.suite import Again, JudgeAgain
 from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.cli import COMMANDS, Exit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.trace import read_blocks_untrusted
@@ -638,6 +644,142 @@ def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_withou
     said = shell("chaos-test", "--backend", "netns", "--json")
     assert (said.code, said.json["verdict"]) == (3, "unsupported")
     assert said.json["reason"] == "network namespaces need root"
+
+
+Work = Callable[[LiveRun, Path], LiveResult]
+
+
+@pytest.fixture
+def on_netns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
+    """Called with a function: has it stand for each run of chaos-test on real packets."""
+
+    def runs_are(work: Work) -> None:
+        def run_live(runs: list[LiveRun], _seed: int, out: Path, *_: Any, **_more: Any) -> Any:
+            yield from (work(run, out / run.directory) for run in runs)
+
+        monkeypatch.setattr("stormcast.chaos.backends.netns.why_not", lambda: None)
+        monkeypatch.setattr("stormcast.chaos.backends.netns.backend.features_here", dict)
+        monkeypatch.setattr("stormcast.chaos.campaigns.live.run_live", run_live)
+        monkeypatch.setattr("stormcast.chaos.commands.suite.say_leftovers", lambda: None)
+
+    return runs_are
+
+
+LIVE = ("chaos-test", "--backend", "netns", "--only", "unicast3", "--out", "kept")
+
+
+def again(verdict: Verdict) -> JudgeAgain:
+    """A second judge with that verdict."""
+    return lambda out, _runs: Again(verdict, f"again: {verdict}", out / "report.html")
+
+
+def held(run: LiveRun, out: Path) -> LiveResult:
+    return LiveResult(run, Verdict.HOLDS, "", 1.0, str(out))
+
+
+def test_what_this_machine_lacks_makes_the_chaos_test_unknown(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, on_netns: Callable[[Work], None]
+) -> None:
+    def lacking(run: LiveRun, out: Path) -> LiveResult:
+        if run.act not in ("order", "delayed ack"):
+            return held(run, out)
+        return LiveResult(run, None, "x needs rule: no queue", 0.0, "", lacking="rule: no queue")
+
+    on_netns(lacking)
+    monkeypatch.setattr("stormcast.suite._judge_again", again(Verdict.HOLDS))
+    said = shell(*LIVE)
+    assert said.code == 3
+    assert "4 runs are unsupported here: rule: no queue\n" in said.out
+    assert "verdict: unknown   " in said.out
+    assert json.loads(Path("kept/chaos-test.json").read_text())["verdict"] == "unknown"
+
+
+def test_what_no_machine_can_run_leaves_the_verdict_of_the_chaos_test(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, on_netns: Callable[[Work], None]
+) -> None:
+    on_netns(
+        lambda run, out: (
+            LiveResult(run, None, "strangers", 0.0, "") if run.act == "order" else held(run, out)
+        )
+    )
+    monkeypatch.setattr("stormcast.suite._judge_again", again(Verdict.HOLDS))
+    said = shell(*LIVE)
+    assert said.code == 0
+    assert "unsupported here" not in said.out
+
+
+def test_the_report_of_the_chaos_test_has_the_verdict_of_both_judges(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, on_netns: Callable[[Work], None]
+) -> None:
+    on_netns(held)
+    monkeypatch.setattr("stormcast.suite._judge_again", again(Verdict.VIOLATED))
+    said = shell(*LIVE)
+    assert said.code == 1
+    report = json.loads(Path("kept/chaos-test.json").read_text())
+    assert (report["verdict"], report["again"]) == ("violated", "again: violated")
+
+
+@pytest.mark.parametrize("where", ["report", "second judge", "runs"])
+def test_no_later_error_hides_the_table_and_a_violation(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    on_netns: Callable[[Work], None],
+    where: str,
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*_words: object) -> Any:
+        raise full
+
+    def violated(run: LiveRun, out: Path) -> LiveResult:
+        if where == "runs" and run.act != "order":
+            raise full
+        return LiveResult(run, Verdict.VIOLATED, "G1: lost", 1.0, str(out))
+
+    on_netns(violated)
+    monkeypatch.setattr("stormcast.suite._judge_again", again(Verdict.HOLDS))
+    if where == "report":
+        monkeypatch.setattr("stormcast.chaos.commands.suite.write_whole", fail)
+    elif where == "second judge":
+        monkeypatch.setattr("stormcast.suite._judge_again", fail)
+    said = shell(*LIVE)
+    assert said.code == 1
+    assert said.out.split()[:2] == ["protocol", "order"]
+    assert "violated: G1: lost" in said.out
+    assert "no space left on device; make room on that disk" in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "code"),
+    [
+        (NodeError("timers that are always due"), "timers that are always due", 3),
+        (BrokenProcessPool(), "a process of the runs was killed", 3),
+        (OSError(errno.ENOSPC, "No space left on device"), "make room on that disk", 3),
+    ],
+)
+@pytest.mark.parametrize("is_violated", [False, True])
+def test_an_error_after_some_runs_in_virtual_time_does_not_hide_them(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    why: str,
+    code: int,
+    is_violated: bool,
+) -> None:
+    from stormcast.chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
+
+    def run_sides(sides: list[Side], *_words: object) -> Any:
+        yield SideResult(sides[0], Verdict.VIOLATED if is_violated else Verdict.HOLDS, "kept/x")
+        raise error
+
+    monkeypatch.setattr("stormcast.chaos.commands.suite.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr("stormcast.chaos.commands.suite.run_sides", run_sides)
+    said = shell(*IN_SIM, "--out", "kept")
+    assert said.code == (1 if is_violated else code)
+    assert "healthy   fast    " in said.out
+    assert f"verdict: {'violated' if is_violated else 'unknown'}   1 runs" in said.out
+    assert why in said.err
 
 
 # -- bench -----------------------------------------------------------------------------------------
