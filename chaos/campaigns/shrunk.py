@@ -13,6 +13,7 @@ from stormcast.chaos.campaigns.shrink import shrink
 from stormcast.chaos.campaigns.shrink.failure import Found, Size
 from stormcast.chaos.campaigns.shrink.trials import OutOfTime, Trials
 from stormcast.chaos.language.scenario import dump
+from stormcast.whole import write_whole
 
 MINIMAL: Final = "minimal.yaml"
 """The file with the shrunk scenario, in the run directory."""
@@ -119,9 +120,7 @@ def shrink_kept(budget: float, directory: Path) -> str | None:
     kept_before = 0
 
     def write(trials: Trials, end: str) -> None:
-        part = directory / f".{MINIMAL}"
-        part.write_text(Shrunk(trials, kept, out, end).text)
-        part.replace(out)
+        write_whole(out, Shrunk(trials, kept, out, end).text)
 
     def tell(trials: Trials) -> None:
         nonlocal kept_before

@@ -23,6 +23,7 @@ from stormcast.chaos.commands.output import (
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.whole import write_whole
 
 
 def shrink(argv: list[str]) -> int:
@@ -84,7 +85,7 @@ def shrink(argv: list[str]) -> int:
     end_progress()
     shrunk = Shrunk(trials, kept, out, end)
     try:
-        out.write_text(shrunk.text)
+        write_whole(out, shrunk.text)
     except OSError as error:
         # The search took its time: print its result, as it cannot be written.
         print(shrunk.text)

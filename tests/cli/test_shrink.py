@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -252,6 +253,22 @@ def test_a_place_that_is_not_there_is_refused_before_the_search(shell: Shell) ->
     said = shell("shrink", keep(BLOWN_UP), "--out", "nowhere/small.yaml")
     assert (said.code, said.out) == (2, "")
     assert said.err == "stormcast: nowhere is no directory: make it first, or name another\n"
+
+
+def test_a_minimal_scenario_that_cannot_be_written_leaves_the_one_before(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = keep(SMALL)
+    (run / "minimal.yaml").write_text("as it was")
+    monkeypatch.setattr(Path, "replace", full)
+    said = shell("shrink", run, "--budget", "0s")
+    assert said.code == Exit.UNKNOWN
+    assert "kept/minimal.yaml: no space left on device" in said.err
+    assert (run / "minimal.yaml").read_text() == "as it was"
+    assert not list(run.glob("*.part"))
 
 
 def test_what_was_found_is_printed_where_it_cannot_be_written(shell: Shell) -> None:
