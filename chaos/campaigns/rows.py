@@ -26,6 +26,7 @@ from stormcast.chaos.campaigns.generate import Cell, cell_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.versions import versions
+from stormcast.machine import in_words
 from stormcast.node.core.errors import ConfigError, NodeError
 
 PLAN: Final = "search.json"
@@ -33,6 +34,7 @@ ROWS: Final = "rows"
 LOCK: Final = "lock"
 UNFINISHED: Final = ".unfinished-"
 """The prefix of names of files and run directories that are still being written."""
+_PART: Final = f"{UNFINISHED}{PLAN}"
 VERDICTS: Final = {str(verdict): verdict for verdict in Verdict}
 PART: Final = 20
 """Seeds of a task: some seconds of work, so that starting a task costs little in comparison, and a
@@ -40,7 +42,8 @@ killed task leaves little work to others."""
 
 
 class StorageError(NodeError):
-    """A run directory cannot be written; this says nothing about the run."""
+    """A run has no result, or its directory cannot be written, because the machine has run out of
+    something; this says nothing about the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,9 @@ class SearchDirectory:
 
         ConfigError if the directory is of another search, or of something else."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / PLAN).exists() and any(one.name != LOCK for one in self.path.iterdir()):
+        is_begun = (self.path / PLAN).exists()
+        # A search that was killed before its plan was there leaves these two.
+        if not is_begun and not {one.name for one in self.path.iterdir()} <= {LOCK, _PART}:
             raise ConfigError(
                 f"{self.path} is not empty, and no search: name another directory with --out"
             )
@@ -188,7 +193,7 @@ class SearchDirectory:
             yield file
 
     def _write(self, plan: Plan) -> None:
-        part = self.path / f"{UNFINISHED}{PLAN}"
+        part = self.path / _PART
         part.write_text(json.dumps(plan.as_json(), indent=2) + "\n")
         part.replace(self.path / PLAN)
 
@@ -236,7 +241,7 @@ def keep_run(outcome: RunOutcome, directory: Path) -> None:
         part.rename(directory)
     except OSError as error:
         if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
-            raise StorageError(f"{directory} cannot be written: {error}") from error
+            raise StorageError(f"{directory} cannot be written: {in_words(error)}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

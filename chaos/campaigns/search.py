@@ -41,6 +41,7 @@ from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.versions import versions
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import ConfigError, NodeError
 
 ATTEMPTS: Final = 8
@@ -298,14 +299,18 @@ def run_part(path: Path, part: range) -> str | None:
 
 
 def _run_guarded(seed: int, out: Path) -> SeedResult:
-    """Run a seed; an exception of the run becomes a finding, and does not end the search."""
+    """Run a seed; an exception of the run becomes a finding, and does not end the search. But what
+    the machine has run out of says nothing about the run: StorageError, and the seed has no row."""
     began = time.perf_counter()
     try:
         with no_garbage_collection():
             result = run_seed(seed, out=out)
     except StorageError:
         raise
-    except Exception as error:  # noqa: BLE001 whatever it is, it broke every promise
+    except Exception as error:
+        if is_exhausted(error):
+            raise StorageError(f"seed {seed} has no result: {in_words(error)}") from error
+        # Whatever else it is, it broke every promise.
         result = _crash(seed, error)
     return replace(result, seconds=time.perf_counter() - began)
 

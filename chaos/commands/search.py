@@ -17,6 +17,7 @@ from typing import Final
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.signals import sigterm_interrupts
+from stormcast.chaos.campaigns.errors import error_in_words
 from stormcast.chaos.campaigns.generate import CELLS
 from stormcast.chaos.campaigns.rows import Plan, SearchDirectory, StorageError, plan_of
 from stormcast.chaos.campaigns.search import (
@@ -24,7 +25,6 @@ from stormcast.chaos.campaigns.search import (
     Group,
     Processes,
     Search,
-    SearchError,
     SearchResult,
     empty_cells,
 )
@@ -46,7 +46,7 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
-from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 RANDOM: Final = "random"
 DRAWN_BELOW: Final = 10**10
@@ -182,9 +182,10 @@ class _Command:
                 end_progress()
                 self._shrink(running, total.groups())
             is_whole = True
-        except SearchError as error:
+        except (NodeError, OSError, MemoryError) as error:
+            # What was found before counts, whatever has ended the search.
             end_progress()
-            say(f"stormcast: {error}")
+            say(f"stormcast: {error_in_words(error)}")
         except KeyboardInterrupt:
             end_progress()
             say(f"interrupted after {total.seeds} of {len(self._plan)} seeds")

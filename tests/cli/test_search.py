@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from stormcast.chaos.campaigns.rows import SearchDirectory, StorageError, keep_run
 from stormcast.chaos.campaigns.shrink.trials import Trials
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from stormcast.chaos.session import runner
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.record import RunRecord
 from stormcast.node.protocols.unicast import Unicast
 from tests.helpers.shell import Shell
@@ -131,6 +134,90 @@ def test_ctrl_c_in_a_run_leaves_no_row_of_it_and_ends_the_search(
     assert "interrupted after 1 of 3 seeds" in said.err
     assert [row["seed"] for row in rows_in(Path("kept"))] == [0]
     assert shell(*words, "--json").json["violations"] == 3
+
+
+@pytest.fixture
+def exhausted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
+    """Called with an error: has it come once, in the run of seed 1."""
+
+    def in_run(error: Exception) -> None:
+        simulate, left = runner.simulate, [error]
+
+        def fails(scenario: Scenario, seed: int, **more: Any) -> RunRecord:
+            if seed == 1 and left:
+                raise left.pop()
+            return simulate(scenario, seed, **more)
+
+        monkeypatch.setattr("stormcast.chaos.session.runner.simulate", fails)
+
+    return in_run
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MemoryError(), "seed 1 has no result: cannot allocate memory; give it more"),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "seed 1 has no result: too many open files; raise the limit",
+        ),
+    ],
+)
+def test_a_machine_that_has_no_more_says_nothing_of_the_run_and_hides_no_violation(
+    shell: Shell, exhausted: Callable[[Exception], None], error: Exception, why: str
+) -> None:
+    words = ("search", "--seeds", 3, "--workers", 1, "--out", "kept", "--shrink-budget", 0)
+    exhausted(error)
+    said = shell(*words)
+    assert said.code == 1
+    assert said.err.startswith(f"stormcast: {why}")
+    assert said.err.count("\n") == 1
+    assert "1 seeds from 0, 1 violated, 0 unknown, " in said.out
+    assert [row["seed"] for row in rows_in(Path("kept"))] == [0]
+
+    again = shell(*words, "--json")
+    assert (again.json["seeds"], again.json["violations"], again.json["resumed"]) == (3, 3, 1)
+    assert [one["guarantee"] for one in again.json["findings"]] == ["G1"]
+
+
+def test_a_machine_that_has_no_more_is_no_verdict(
+    shell: Shell, exhausted: Callable[[Exception], None]
+) -> None:
+    exhausted(MemoryError())
+    said = shell("search", "--seeds", 2, "--workers", 1, "--out", "kept")
+    assert said.code == 3
+    assert "1 seeds from 0, 0 violated, 0 unknown, " in said.out
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.parametrize("what", ["runs", "rows"])
+def test_a_full_disk_hides_no_violation_that_was_found_before(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The second of two seeds has no room for its run directory, or for its rows."""
+    writer = SearchDirectory.writer
+
+    def no_run(outcome: RunOutcome, directory: Path) -> None:
+        if directory.name == "seed-100":
+            raise StorageError(f"{directory} cannot be written: no room")
+        keep_run(outcome, directory)
+
+    def no_rows(directory: SearchDirectory, part: range) -> Any:
+        if part.start == 100:
+            raise OSError(errno.ENOSPC, "No space left on device", "rows")
+        return writer(directory, part)
+
+    if what == "runs":
+        monkeypatch.setattr("stormcast.chaos.campaigns.search.keep_run", no_run)
+    else:
+        monkeypatch.setattr(SearchDirectory, "writer", no_rows)
+    words = ("search", "--seeds", 1, "--from", 0, "--from", 100, "--workers", 1, "--out", "kept")
+    said = shell(*words, "--shrink-budget", 0)
+    assert said.code == 1
+    assert "1 seeds from 0, 100, 1 violated, 0 unknown, " in said.out
+    assert said.err.startswith("stormcast: ")
+    assert "no room" in said.err or "no space left on device" in said.err
 
 
 # -- Where it begins -------------------------------------------------------------------------------

@@ -197,6 +197,14 @@ def test_what_is_no_search_is_left_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_search_that_was_killed_before_its_plan_was_there_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / ".unfinished-search.json").write_text('{"ranges": [{"fr')
+    begun(tmp_path)
+    assert len(read_plan(tmp_path)) == 40
+    assert not (tmp_path / ".unfinished-search.json").exists()
+
+
 def test_two_searches_at_once_do_not_share_a_directory(tmp_path: Path) -> None:
     plan = plan_of([0], 40)
     with (
