@@ -19,9 +19,11 @@ from stormcast.chaos import faults
 from stormcast.chaos.agent.client import AgentClient, AgentError, Ask, over_unix, read_answer
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.agent import AgentProcess
+from stormcast.chaos.backends.netns.backend import BY_ITSELF
 from stormcast.chaos.backends.netns.names import start_of
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.match import Match
@@ -91,6 +93,8 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
         "first-conn",
         "frames-of-streams",
     }
+    # What neither agents nor members have is what chaos-test takes for lacking on every machine.
+    assert set(FEATURES) - set(found) - BY_ITSELF == NO_MACHINE_HAS
 
 
 def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: Pair) -> None:
