@@ -138,13 +138,6 @@ class ApplicationIndex:
         else:
             outgoing.events.append(event)
 
-    def was_told(self, sender: Member, dest: int, conn: int, seqno: int) -> bool:
-        """Whether a sender said that it gave up a seqno. Of a trace of version 1: True."""
-        if sender.version < SAYS_BOTH_ENDS:
-            return True
-        told = self.abandoned.get((sender.short, dest, conn), ())
-        return any(event.lo <= seqno <= event.hi for event in told)
-
 
 # -- From the application to the window ----------------------------------------------------------
 

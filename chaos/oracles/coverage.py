@@ -5,11 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
+from typing import NamedTuple
 
 from stormcast.node.trace import Event
 
 
-def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
+class Range(NamedTuple):
+    """Seqnos that no event is about."""
+
+    lo: int
+    hi: int
+
+
+def first_gap(lo: int, hi: int, parts: Iterable[Event | Range]) -> int | None:
     """Return the first seqno of `lo..hi` that no part covers; None: all are covered."""
     at = lo
     for part_lo, part_hi in sorted((part.lo, part.hi) for part in parts):

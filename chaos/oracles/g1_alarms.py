@@ -22,6 +22,7 @@ NOT_MEANT: Final = "not for this member"
 """The text with which a member passes over a message that was not meant for it."""
 PROBE: Final = "probe-"
 """The beginning of the reason with which a test protocol drops a frame."""
+_REPORTS: Final = frozenset({ALARM, SKIPPED})
 STREAMS: Final = ("TCP", "TCP_NIO2")
 SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": False}
 """Values of historical settings that are no flaw; of every other setting it is True."""
@@ -106,15 +107,15 @@ def _may_drop(settings: dict[str, Any]) -> bool:
 
 def _said(evidence: Evidence, member: Member, until: float) -> Iterator[Violation]:
     """Alarms of a member about multicasts, and messages that it gave up, before `until`."""
-    for number, text in member.texts.items():
-        event = member.events[number]
-        if event.time >= until - EPSILON:
+    # Over all events, as one without a text is a report, too.
+    for number, event in enumerate(member.events):
+        if event.kind not in _REPORTS or event.time >= until - EPSILON:
             continue
         peer = evidence.find(event.peer).name
-        if event.kind == ALARM and event.protocol in MULTICAST:
-            detail = f"{member.name} raised an alarm about {peer}"
-        elif event.kind == SKIPPED and not text.startswith(NOT_MEANT):
+        if event.kind == SKIPPED and not member.texts.get(number, "").startswith(NOT_MEANT):
             detail = f"{member.name} gave up {event.count} messages of {peer} up to {event.hi}"
+        elif event.kind == ALARM and event.protocol in MULTICAST:
+            detail = f"{member.name} raised an alarm about {peer}"
         else:
             continue
         detail += ", and nothing was done that could lose a message"
@@ -126,7 +127,8 @@ def _said(evidence: Evidence, member: Member, until: float) -> Iterator[Violatio
 
 def _unnumbered(evidence: Evidence, until: float) -> Iterator[Violation]:
     """Messages with NO_RELIABILITY that somebody never got, over connections that lose nothing."""
-    steady = [member for member in evidence.members.values() if _is_on_a_stream(member)]
+    living = [member for member in evidence.members.values() if member.lives]
+    steady = [member for member in living if _is_on_a_stream(member)]
     for sender in steady:
         for receiver in steady:
             if receiver is not sender:
@@ -141,8 +143,8 @@ def _is_on_a_stream(member: Member) -> bool:
 def _unheard(
     evidence: Evidence, sender: Member, receiver: Member, until: float
 ) -> Iterator[Violation]:
-    """Unnumbered messages that never came, between two members that had each other in their views
-    from before the sending to the end."""
+    """Unnumbered messages that never came, between two members that stay, and had each other in
+    their views from before the sending to the end."""
     ours, theirs = since(sender, receiver), since(receiver, sender)
     if ours is None or theirs is None:
         return

@@ -3,9 +3,9 @@ that it had in its last view, where it left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.coverage import Range, first_gap, spans
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
@@ -20,40 +20,59 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for stream in evidence.groups.streams.values():
         if not stream.sender.answers_for_sent or not stream.sent:
             continue
+        holes = list(_holes(stream))
         if stream.sender.lives:
-            yield from _own_lost(stream)
+            yield from _own_lost(stream, holes)
+        excused: list[Event | Range] = [*holes, *_given_up(evidence, stream)]
         for receiver in evidence.members.values():
             if receiver.lives and receiver is not stream.sender:
-                yield from _lost(evidence, stream, receiver)
+                yield from _lost(evidence, stream, receiver, excused)
 
 
-def _own_lost(stream: Stream) -> Iterator[Violation]:
+def _holes(stream: Stream) -> Iterator[Range]:
+    """Seqnos that no batch has: what was never given to a message cannot be lost."""
+    reached = 0
+    for lo, hi in spans((sent.lo, sent.hi) for sent in stream.sent):
+        if lo > reached + 1:
+            yield Range(reached + 1, lo - 1)
+        reached = hi
+
+
+def _own_lost(stream: Stream, holes: Sequence[Range]) -> Iterator[Violation]:
     """Multicasts that their sender did not deliver itself: it must, whoever is in its view."""
     sender = stream.sender
     muted = [sent for sent in stream.sent if sent.flags & DONT_LOOPBACK]
-    lost = first_gap(1, stream.high, [*stream.delivered_to(sender), *muted])
+    lost = first_gap(1, stream.high, [*stream.delivered_to(sender), *muted, *holes])
     if lost is not None and (sent := stream.batch_at(lost)) is not None:
         detail = f"multicast {lost} was never delivered to its own sender"
         yield Violation(sent.time, detail, ((sender, sent),))
 
 
-def _lost(evidence: Evidence, stream: Stream, receiver: Member) -> Iterator[Violation]:
+def _lost(
+    evidence: Evidence, stream: Stream, receiver: Member, excused: Sequence[Event | Range]
+) -> Iterator[Violation]:
     lo = stream.owed_from(receiver)
     if lo is None:
         return
-    lost = first_gap(lo, stream.high, stream.delivered_to(receiver))
+    # What is excused is put among the deliveries, so that what follows it is judged, too.
+    lost = first_gap(lo, stream.high, [*stream.delivered_to(receiver), *excused])
     sent = stream.batch_at(lost) if lost is not None else None
-    # A seqno that was never given to a message cannot be lost.
     if lost is None or sent is None or was_told(evidence, stream, receiver, lost):
         return
-    if not was_given_up(evidence, stream, lost):
-        yield _loss(stream, receiver, sent, lost)
+    yield _loss(stream, receiver, sent, lost)
+
+
+def _given_up(evidence: Evidence, stream: Stream) -> Sequence[Event]:
+    """Multicasts that the sender said it gave up, as it left."""
+    sender = stream.sender
+    if sender.lives:
+        return ()
+    return evidence.application.abandoned.get((sender.short, GROUP, 0), ())
 
 
 def was_given_up(evidence: Evidence, stream: Stream, lost: int) -> bool:
     """Whether the sender said, as it left, that it gave up a multicast."""
-    sender = stream.sender
-    return not sender.lives and evidence.application.was_told(sender, GROUP, 0, lost)
+    return covered(lost, _given_up(evidence, stream)) is not None
 
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:

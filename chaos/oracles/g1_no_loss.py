@@ -3,7 +3,7 @@ its sender is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles import application, g1_alarms, g1_multicast, hand_over
@@ -79,14 +79,16 @@ def _untold(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
     sender, receiver = entry.connection.sender, entry.connection.receiver
     conn, removed = entry.connection.conn, entry.removed
     assert removed is not None
-    for loss in _gaps(entry):
-        if not evidence.application.was_told(sender, receiver.short, conn, loss.seqno):
-            detail = (
-                f"seqno {loss.seqno} was given up with its connection ({removed.text}), and its "
-                "application was not told"
-            )
-            witness = ((sender, loss.sent), (sender, removed.event))
-            yield Violation(loss.sent.time, detail, witness)
+    if sender.version < application.SAYS_BOTH_ENDS:
+        return
+    told = evidence.application.abandoned.get((sender.short, receiver.short, conn), ())
+    for loss in _gaps(entry, told):
+        detail = (
+            f"seqno {loss.seqno} was given up with its connection ({removed.text}), and its "
+            "application was not told"
+        )
+        witness = ((sender, loss.sent), (sender, removed.event))
+        yield Violation(loss.sent.time, detail, witness)
 
 
 def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
@@ -129,7 +131,7 @@ def _last_removed(
 
 
 class Gap(NamedTuple):
-    """A batch that was not wholly delivered, and its first seqno that was not."""
+    """A batch that is not wholly covered, and its first seqno that is not."""
 
     sent: Event
     seqno: int
@@ -141,14 +143,15 @@ def _lost(entry: SenderLife) -> Iterator[Violation]:
         yield _loss(entry, sent, seqno)
 
 
-def _gaps(entry: SenderLife) -> Iterator[Gap]:
+def _gaps(entry: SenderLife, told: Sequence[Event] = ()) -> Iterator[Gap]:
+    """Batches that neither deliveries nor what the application was told of cover."""
     parts: dict[int, list[Event]] = {}
     for _epoch, delivered in entry.delivered:
         batch = entry.batch_at(delivered.lo)
         assert batch is not None, "a delivery is matched to the batch that holds it"
         parts.setdefault(batch.lo, []).append(delivered)
     for sent in entry.sent:
-        lost = first_gap(sent.lo, sent.hi, parts.get(sent.lo, ()))
+        lost = first_gap(sent.lo, sent.hi, [*parts.get(sent.lo, ()), *told])
         if lost is not None and not (entry.connection.is_to_self and sent.flags & DONT_LOOPBACK):
             yield Gap(sent, lost)
 

@@ -141,7 +141,8 @@ def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
 def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
     """Find alarms about multicasts, and messages given up, before the run was disturbed."""
     is_alarm = (F.col("kind") == "alarm") & is_multicast()
-    is_loss = (F.col("kind") == "skipped") & ~F.col("text").startswith(NOT_MEANT)
+    text = F.coalesce("text", F.lit(""))
+    is_loss = (F.col("kind") == "skipped") & ~text.startswith(NOT_MEANT)
     found = (
         tables.events.where(is_alarm | is_loss)
         .join(F.broadcast(disturbed), "run", how="left")
@@ -231,9 +232,13 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
 
 
 def _pairs(tables: Tables, designs: DataFrame) -> DataFrame:
-    """Return the pairs of members, both on streams, that had each other in their views from `met`
-    to the end: run, sender, receiver, met."""
-    steady = designs.where("is_on_a_stream").select("run", "short_id")
+    """Return the pairs of members, both on streams and running to the end of the run, that had each
+    other in their views from `met` to the end: run, sender, receiver, met."""
+    steady = (
+        designs.where("is_on_a_stream")
+        .select("run", "short_id")
+        .join(tables.members.living(), ["run", "short_id"], how="left_semi")
+    )
     since = tables.groups.since.join(steady, ["run", "short_id"], how="left_semi")
     ours = since.select(
         "run",

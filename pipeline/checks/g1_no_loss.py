@@ -12,7 +12,7 @@ from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.checks.g1_alarms import without_cause
 from stormcast.pipeline.losses import excused, with_batch
-from stormcast.pipeline.ranges import first_gaps, with_last
+from stormcast.pipeline.ranges import first_gaps, reached_before, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import NUMBERING
@@ -27,6 +27,7 @@ GIVEN_UP: Final = ("aged", "forgot", "stop")
 FLUSHED: Final = ("idle", "close", "closed", "view")
 """Reasons for which a connection may be removed only after it was closing, which gave it time to
 repeat these messages."""
+_CONNECTION: Final = ("run", "sender", "dest", "conn")
 
 
 def no_loss(tables: Tables) -> DataFrame:
@@ -67,15 +68,21 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
         *batch_key, "number", "time", F.col("lo").alias("first"), F.col("hi").alias("last")
     )
     # A range that was recorded as sent twice is one batch.
-    wanted = rest.dropDuplicates(batch_key)
-    lost = first_gaps(parts.where(~F.col("is_whole")), keep(wanted), batch_key)
+    wanted = keep(rest.dropDuplicates(batch_key))
+    partial = parts.where(~F.col("is_whole"))
+    lost = first_gaps(partial, wanted, batch_key)
     removals = removed.select(
         *NUMBERING, F.col("number").alias("removal"), F.col("text").alias("why"), "is_given_up"
     )
-    found = keep(lost.join(F.broadcast(removals), [*NUMBERING], how="left"))
+    found = keep(
+        lost.join(wanted.select(*batch_key, "first", "last"), batch_key).join(
+            F.broadcast(removals), [*NUMBERING], how="left"
+        )
+    )
     is_given_up = F.coalesce("is_given_up", F.lit(False))
     return union(
-        _forgotten(tables, found.where(~is_given_up)), _untold(tables, found.where(is_given_up))
+        _forgotten(tables, found.where(~is_given_up)),
+        _untold(tables, found.where(is_given_up), partial),
     )
 
 
@@ -143,33 +150,27 @@ def _removed(tables: Tables) -> DataFrame:
     )
 
 
-def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
-    """Find messages that were rightly given up, but without a report to the application."""
-    connection = ["run", "sender", "dest", "conn"]
+def _untold(tables: Tables, lost: DataFrame, parts: DataFrame) -> DataFrame:
+    """Find messages that were rightly given up, but without a report to the application. `parts`
+    are the deliveries of batches that were not delivered whole."""
     tell = tables.members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS).select(
         "run", F.col("short_id").alias("sender")
     )
-    by_seqno = (
-        Window.partitionBy(*connection)
-        .orderBy("lo", "number")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
+    given_up = keep(lost.join(F.broadcast(tell), ["run", "sender"], how="left_semi"))
     told = (
         told_by_senders(tables.application.both_ends, "abandoned")
         .where(F.col("protocol").isNotNull())
-        .select(
-            *connection,
-            F.col("lo").alias("at"),
-            F.col("number").alias("turn"),
-            F.struct(F.max("hi").over(by_seqno).alias("hi")).alias("told"),
-        )
+        .join(given_up.select(*NUMBERING).distinct(), [*_CONNECTION], how="inner")
     )
-    points = lost.join(F.broadcast(tell), ["run", "sender"], how="left_semi").withColumn(
-        "at", F.col("gap")
+    covered = parts.select(*NUMBERING, "lo", "hi").unionByName(told.select(*NUMBERING, "lo", "hi"))
+    batches = given_up.withColumn("at", F.col("first"))
+    points = with_last(batches, _spans(covered), NUMBERING, "span")
+    is_begun = F.coalesce(F.col("span.hi") >= F.col("first"), F.lit(False))
+    untold = points.withColumn(
+        "gap", F.when(is_begun, F.col("span.hi") + 1).otherwise(F.col("first"))
     )
-    was_told = F.coalesce(F.col("told.hi") >= F.col("gap"), F.lit(False))
     return violations(
-        with_last(points, told, connection, "told").where(~was_told),
+        untold.where(F.col("gap") <= F.col("last")),
         GUARANTEE,
         time="time",
         detail=F.format_string(
@@ -178,6 +179,24 @@ def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
             "why",
         ),
         witness=[event("sender", "number"), event("sender", "removal")],
+    )
+
+
+def _spans(parts: DataFrame) -> DataFrame:
+    """Return the union of the ranges of each numbering as the fewest ranges: `at` and `turn` are
+    the first seqno, `span` has the last one (`hi`)."""
+    in_order = Window.partitionBy(*NUMBERING).orderBy("lo", "hi")
+    upto = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    is_new = F.coalesce(F.col("lo") > reached_before(in_order) + 1, F.lit(True))
+    return (
+        parts.withColumn("is_new", is_new.cast("int"))
+        .withColumn("place", F.sum("is_new").over(upto))
+        .groupBy(*NUMBERING, "place")
+        .agg(
+            F.min("lo").alias("at"),
+            F.min("lo").alias("turn"),
+            F.struct(F.max("hi").alias("hi")).alias("span"),
+        )
     )
 
 
@@ -219,31 +238,45 @@ def _is_muted() -> Column:
 
 
 def _multicast(tables: Tables) -> DataFrame:
-    """Find the first multicast of each sender that a member had to deliver, and did not."""
+    """Find the first multicast of each sender that a member had to deliver, and did not. What is
+    excused is put among the deliveries, so that what follows it is judged, too."""
     pair = ["run", "sender", "receiver"]
-    parts = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
-    lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
-    unexcused = (
-        lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
-        .join(_given_up_by_leavers(tables), ["run", "sender"], how="left")
-        .where(~F.coalesce(F.col("gap").between(F.col("from"), F.col("upto")), F.lit(False)))
+    delivered = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
+    free = _holes(tables).unionByName(_given_up_by_leavers(tables))
+    pairs = tables.groups.owed.select(*pair)
+    parts = delivered.select(*pair, "lo", "hi").unionByName(
+        free.join(pairs, ["run", "sender"], how="inner").select(*pair, "lo", "hi")
     )
-    return _multicast_losses(tables, unexcused)
+    lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
+    return _multicast_losses(
+        tables, lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
+    )
+
+
+def _holes(tables: Tables) -> DataFrame:
+    """Return the seqnos between the batches of each sender that no batch has (run, sender, lo, hi):
+    a seqno that was never given to a message cannot be lost."""
+    reached = F.coalesce(
+        reached_before(Window.partitionBy("run", "sender").orderBy("lo", "hi")), F.lit(0)
+    )
+    return (
+        tables.groups.multicasts.select("run", "sender", "lo", "hi")
+        .withColumn("reached", reached)
+        .where(F.col("lo") > F.col("reached") + 1)
+        .select("run", "sender", (F.col("reached") + 1).alias("lo"), (F.col("lo") - 1).alias("hi"))
+    )
 
 
 def _given_up_by_leavers(tables: Tables) -> DataFrame:
-    """Return the multicasts that each leaver said it gave up: run, sender, `from`, `upto`. It says
-    so once, of all that some member may not have."""
+    """Return the multicasts that each leaver said it gave up: run, sender, lo, hi."""
     left = tables.members.incarnations.where("has_left").select(
         "run", F.col("short_id").alias("sender")
     )
     told = told_by_senders(tables.application.both_ends, "abandoned").where(
         F.col("protocol").isNotNull() & (F.col("dest") == words.GROUP)
     )
-    return (
-        told.join(F.broadcast(left), ["run", "sender"], how="left_semi")
-        .groupBy("run", "sender")
-        .agg(F.min("lo").alias("from"), F.max("hi").alias("upto"))
+    return told.join(F.broadcast(left), ["run", "sender"], how="left_semi").select(
+        "run", "sender", "lo", "hi"
     )
 
 
@@ -300,7 +333,8 @@ def _own(tables: Tables) -> DataFrame:
     wanted = tables.groups.streams.join(
         F.broadcast(tables.members.living("sender")), stream, how="left_semi"
     ).select(*stream, F.lit(1).cast("bigint").alias("first"), F.col("high").alias("last"))
-    lost = with_batch(tables, first_gaps(delivered.unionByName(muted), wanted, stream))
+    parts = delivered.unionByName(muted).unionByName(_holes(tables))
+    lost = with_batch(tables, first_gaps(parts, wanted, stream))
     return violations(
         lost,
         GUARANTEE,

@@ -186,8 +186,15 @@ class Story:
     def syncs(self, who: str = "n1", to: str = "n0", *, conn: int = 1) -> Self:
         return self._note(trace.SYNC, who, to, conn=conn, lo=1)
 
-    def skips(self, upto: int, who: str = "n1", to: str = "n0", *, epoch: int = 1) -> Self:
-        text = "the sender no longer has them"
+    def skips(
+        self,
+        upto: int,
+        who: str = "n1",
+        to: str = "n0",
+        *,
+        epoch: int = 1,
+        text: str = "the sender no longer has them",
+    ) -> Self:
         return self._note(trace.SKIPPED, who, to, conn=1, epoch=epoch, hi=upto, count=1, text=text)
 
     def gauges(
@@ -521,11 +528,16 @@ class Story:
         return self._group_note(trace.SYNC, who, of, conn=question, epoch=epoch, lo=0)
 
     def alarms(
-        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, epoch: int = 0
+        self,
+        lo: int,
+        hi: int = 0,
+        who: str = "n1",
+        of: str = "n0",
+        *,
+        epoch: int = 0,
+        text: str = "a gap stands",
     ) -> Self:
-        return self._group_note(
-            trace.ALARM, who, of, lo=lo, hi=hi or lo, epoch=epoch, text="a gap stands"
-        )
+        return self._group_note(trace.ALARM, who, of, lo=lo, hi=hi or lo, epoch=epoch, text=text)
 
     def fills(
         self, metric: int, value: int, bound: int, who: str = "n1", of: str | None = "n0"
