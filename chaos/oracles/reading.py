@@ -19,7 +19,14 @@ from stormcast.chaos.oracles.records import impossible
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.errors import BadTrace
-from stormcast.node.trace import START, TRUNCATED, Block, describe_loss, read_blocks_untrusted
+from stormcast.node.trace import (
+    START,
+    TORN,
+    TRUNCATED,
+    Block,
+    describe_loss,
+    read_blocks_untrusted,
+)
 
 Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""
@@ -73,7 +80,7 @@ class TraceReader:
                     self._walls.setdefault(block.member, block.wall_ns)
                 _add_block(member, block)
         except (BadTrace, IndexError) as error:
-            if member is None or not str(error).startswith("torn"):
+            if member is None or not str(error).startswith(TORN):
                 self.defects.append(f"{label}: {error}")
                 return
             self.torn[member.short] = str(error)

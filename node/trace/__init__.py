@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import starmap
 from typing import Final, NamedTuple
@@ -205,6 +206,10 @@ HEADER: Final = struct.Struct("<4sHHIIQQIIQ")
 """magic, version, header size, member short id, records, first event number, wall clock (ns) at
 monotonic zero, text bytes, reserved, check of all the rest."""
 
+TORN: Final = "torn"
+"""What the reason begins with where the last block is not whole, as after a kill."""
+DAMAGED: Final = "damaged"
+"""What the reason begins with where a block is not whole, and is not the last one."""
 NO_MAGIC: Final = bytes(len(MAGIC))
 """Found where a block would begin, after the last block of a file that was allocated ahead."""
 
@@ -262,11 +267,32 @@ class Block(NamedTuple):
 
 
 def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
-    """Yield the blocks of a trace; BadTrace at the first that is torn or foreign."""
+    """Yield the blocks of a trace; BadTrace at the first that is torn or foreign. Only the last
+    block can be torn: one that looks so before a whole one is damaged."""
     at = 0
-    while not is_over(data, at):
-        block, at = read_block_untrusted(data, at, hash64)
+    while (found := _next_block_untrusted(data, at, hash64)) is not None:
+        block, at = found
         yield block
+
+
+def _next_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int] | None:
+    try:
+        return None if is_over(data, at) else read_block_untrusted(data, at, hash64)
+    except BadTrace as bad:
+        if bad.reason.startswith(TORN) and _has_block(data, at + 1, hash64):
+            raise BadTrace(f"{DAMAGED}: whole blocks follow") from bad
+        raise
+
+
+def _has_block(data: bytes, start: int, hash64: Hash64) -> bool:
+    """Whether a whole block begins anywhere from `start` on."""
+    at = data.find(MAGIC, start)
+    while at >= 0:
+        with suppress(BadTrace):
+            read_block_untrusted(data, at, hash64)
+            return True
+        at = data.find(MAGIC, at + 1)
+    return False
 
 
 def is_over(data: bytes, at: int) -> bool:
@@ -278,7 +304,7 @@ def is_over(data: bytes, at: int) -> bool:
     if data[at : at + len(NO_MAGIC)] != NO_MAGIC[: len(data) - at]:
         return False
     if any(map(_is_something, _pieces(data, at))):
-        raise BadTrace("torn block")
+        raise BadTrace(f"{TORN} block")
     return True
 
 
@@ -293,7 +319,7 @@ def _is_something(piece: bytes) -> bool:
 def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
     """Return the block that begins at `at`, and the position of its end."""
     if len(data) - at < HEADER.size:
-        raise BadTrace("torn block header")
+        raise BadTrace(f"{TORN} block header")
     front = HEADER.unpack_from(data, at)
     magic, version, header, member, count, first, wall_ns, texts_size, _reserved, check = front
     if magic != MAGIC:
@@ -304,7 +330,7 @@ def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, i
     texts_at = body_at + count * RECORD.size
     end = texts_at + texts_size
     if end > len(data):
-        raise BadTrace("torn block")
+        raise BadTrace(f"{TORN} block")
     body = data[body_at:end]
     if hash64(data[at : body_at - 8] + body) != check:
         raise BadTrace("block check")

@@ -17,15 +17,16 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.errors import BadTrace
 from stormcast.node.trace import (
+    DAMAGED,
     HEADER,
     MAGIC,
     RECORD,
     START,
+    TORN,
     TRUNCATED,
     Block,
     describe_loss,
-    is_over,
-    read_block_untrusted,
+    read_blocks_untrusted,
 )
 
 _FIRST, _WALL = 5, 6
@@ -52,13 +53,18 @@ class Source:
         # A segment of a journal, read alone, may begin with any event number.
         is_part = self.path.is_file() and _SEGMENT.fullmatch(self.path.name) is not None
         order = Numbering(None if is_part else 0)
-        for path in self.segments():
+        paths = self.segments()
+        for path in paths:
             try:
                 for block in _blocks_of(path):
                     notes += (f"{path}: {note}" for note in order.check(block))
                     yield block
             except BadTrace as bad:
-                notes.append(f"{path}: {bad.reason}; everything before it was read")
+                reason = bad.reason
+                if reason.startswith(TORN) and path != paths[-1]:
+                    # A member goes on to the next segment only after a whole block.
+                    reason = f"{DAMAGED}: segments follow"
+                notes.append(f"{path}: {reason}; everything before it was read")
                 break
         notes += (f"{self.path}: {note}" for note in order.end())
 
@@ -202,10 +208,7 @@ def member_names(sources: list[Source]) -> dict[int, str]:
 
 
 def _blocks_of(path: Path) -> Iterator[Block]:
-    data, at = _read(path), 0
-    while not is_over(data, at):
-        block, at = read_block_untrusted(data, at, xxh3_64_intdigest)
-        yield block
+    return read_blocks_untrusted(_read(path), xxh3_64_intdigest)
 
 
 def _read(path: Path) -> bytes:

@@ -38,6 +38,19 @@ def saying(blocks: Mapping[str, bytes], label: str, settings: str) -> Blocks:
     return {**blocks, label: again}
 
 
+def _damaged(at: int, data: bytes) -> Blocks:
+    """A run of many blocks, whose n1 is killed; in the second block of n1 something is changed."""
+    story = Story().a_clean_exchange()
+    first = len(story.told()["n1"])
+    for number in range(10):
+        lo = 6 + 5 * number
+        # Each telling ends a block.
+        story.a_clean_exchange(lo, lo + 4, at=2.0 + number / 10).told()
+    blocks = story.at(4.0).fault("crash", member="n1").bites(1).told()
+    whole, start = blocks["n1"], first + at
+    return {**blocks, "n1": whole[:start] + data + whole[start + len(data) :]}
+
+
 def _with(**fields: Any) -> Change:
     return lambda event: event._replace(**fields)
 
@@ -57,6 +70,13 @@ def _after_its_end() -> Blocks:
 _CLEAN: Final = Story().a_clean_exchange().told()
 _LATE: Final = "comes after the member's end"
 _SETTINGS: Final = "does not say what it should"
+
+DAMAGED: Final = {
+    "more-events-than-there-are": _damaged(15, b"\x80"),
+    "more-texts-than-there-are": _damaged(35, b"\x80"),
+    "no-magic": _damaged(0, bytes(4)),
+}
+"""By name: traces in which one block is not whole, and whole ones follow."""
 
 IMPOSSIBLE: Final[dict[str, tuple[Blocks, str]]] = {
     "time-that-is-none": (changed(_CLEAN, "n1", trace.DELIVERED, _with(time=nan)), "is at nan"),

@@ -13,7 +13,7 @@ from stormcast.chaos.oracles.history import Span
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.node import trace
 from stormcast.node.trace import read_blocks_untrusted
-from tests.oracles.impossible import IMPOSSIBLE
+from tests.oracles.impossible import DAMAGED, IMPOSSIBLE
 from tests.oracles.story import IDS, Story
 
 
@@ -86,6 +86,13 @@ def test_the_last_block_of_a_killed_member_may_be_torn() -> None:
         evidence = read(blocks | {"n1": blocks["n1"][:length]})
         assert evidence.defects == []
         assert judge(evidence).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_before_the_last_block_of_a_killed_member_is_no_evidence(name: str) -> None:
+    evidence = read(DAMAGED[name])
+    assert evidence.defects == ["n1: damaged: whole blocks follow"]
+    assert judge(evidence).verdict is Verdict.UNKNOWN
 
 
 def test_a_trace_with_blocks_of_two_members_is_no_evidence() -> None:

@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node import trace
 from stormcast.node.trace import read_blocks_untrusted
 from stormcast.pipeline.findings import THE_RUN, Finding, Verdict
-from tests.oracles.impossible import IMPOSSIBLE
+from tests.oracles.impossible import DAMAGED, IMPOSSIBLE
 from tests.oracles.story import IDS, Story
 
 Blocks = dict[str, bytes]
@@ -115,6 +115,7 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
         "fault f1 (loss) did not bite: 0 times",
     ),
 } | IMPOSSIBLE
+UNKNOWN |= {f"damaged-{name}": (told, "damaged: whole blocks") for name, told in DAMAGED.items()}
 OTHERS: Final[dict[str, Blocks]] = {
     "clean": clean(),
     "torn-where-it-was-killed": torn_where_it_was_killed(),

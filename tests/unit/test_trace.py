@@ -214,6 +214,25 @@ def test_a_torn_file_gives_every_whole_block_and_then_says_so() -> None:
         assert reason in {"torn block header", "torn block"}
 
 
+def test_only_the_last_block_can_be_torn() -> None:
+    """A kill leaves nothing whole behind a block that is not: so that one was damaged."""
+    journal = sample()
+    first, second = (len(block) for block in journal.blocks[:2])
+    count, texts, magic = 12, 32, 0
+    for at, block in ((0, []), (first, journal.read()[:1])):
+        for field, top in ((count, 0x80), (texts, 0x80), (magic, 0)):
+            harmed = bytearray(journal.file)
+            if top:
+                harmed[at + field + 3] |= top
+            else:
+                harmed[at : at + 4] = bytes(4)
+            assert read_until_bad(bytes(harmed)) == (block, "damaged: whole blocks follow")
+            last = bytes(harmed[: at + (second if at else first)])
+            assert read_until_bad(last) == (block, "torn block")
+            # What is left of two blocks is no whole one.
+            assert read_until_bad(last + journal.file[-30:]) == (block, "torn block")
+
+
 def test_a_flipped_bit_ends_the_believing() -> None:
     """Whole blocks before the harmed one are kept; nothing of it or after it is."""
     journal = sample()

@@ -173,11 +173,29 @@ def test_events_that_come_again_are_noted(tmp_path: Path) -> None:
 def test_what_a_tear_leaves_of_a_journal_is_everything_before_it(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.turns(100)
-    path = member.folder / "000001.trace"
+    path = journal_segments(member.folder)[-1]
     path.write_bytes(path.read_bytes()[:1150])
     found = find(member.folder)
     assert found.numbers == list(range(len(found.numbers)))
     assert found.notes == [f"{path}: torn block; everything before it was read"]
+
+
+@pytest.mark.parametrize("size", [20, 1150])
+def test_a_segment_that_is_not_the_last_is_never_torn(tmp_path: Path, size: int) -> None:
+    """A member goes on to the next one only after a whole block: so it was damaged."""
+    member = Member(tmp_path)
+    member.turns(100)
+    first, second, *_rest = journal_segments(member.folder)
+    second.write_bytes(second.read_bytes()[:size])
+    found = find(member.folder)
+    assert found.numbers == list(range(len(found.numbers)))
+    why = f"{second}: damaged: segments follow; everything before it was read"
+    assert found.notes == [why]
+    data = bytearray(first.read_bytes())
+    data[12 + 3] |= 0x80
+    first.write_bytes(data)
+    why = f"{first}: damaged: whole blocks follow; everything before it was read"
+    assert find(member.folder).notes == [why]
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 4, 47, 48, 1000, 70_000])
