@@ -84,20 +84,30 @@ def settings(events: DataFrame) -> Iterator[tuple[str, str]]:
             continue  # It does not begin with its start: that is another defect.
         try:
             _check_settings(json.loads(told))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             yield row.run, f"{row.member}: '{told[:40]}' does not say what it should: {error}"
 
 
 def _check_settings(told: dict[str, Any]) -> None:
-    """Raise an error unless settings are an object, and every bound is a number, or null."""
+    """Raise an error unless settings are an object, and so is what they say of flaws, and every
+    bound is a number, or null."""
     _check_bounds(told)
+    _check_flaws(told)
     for values in (told.get("protocols") or {}).values():
         _check_bounds(values)
+        _check_flaws(values)
         interval, copies = values.get("xmit_interval"), values.get("copies")
         if interval is not None:
             float(interval)
         if copies is not None and not _whole(0, _COPIES)(copies):
             raise ValueError(f"copies is {str(copies)[:20]!r}")
+
+
+def _check_flaws(told: dict[str, Any]) -> None:
+    flaws = told.get("historical")
+    # Spark reads what is no object as nothing, which would be no flaw.
+    if flaws is not None and not isinstance(flaws, dict):
+        raise ValueError(f"historical is {str(flaws)[:20]!r}")
 
 
 def _check_bounds(told: dict[str, Any]) -> None:
@@ -153,7 +163,7 @@ _RIG: Final[dict[str, Mapping[str, _Field]]] = {
     "exit": {
         "name": _Field(_is_text, is_needed=True),
         "ordered": _Field(lambda value: isinstance(value, bool), is_needed=True),
-        "incarnation": _Field(_whole(0, words.MOST)),
+        "incarnation": _Field(_whole(1, words.MOST)),
         "signal": _Field(_whole(-words.MOST, words.MOST)),
         "code": _Field(_whole(-words.MOST, words.MOST)),
         "member": _Field(_whole(0, _SHORT)),
@@ -166,12 +176,15 @@ _RIG: Final[dict[str, Mapping[str, _Field]]] = {
 def rig(events: DataFrame) -> Iterator[tuple[str, str]]:
     """Yield run and reason for each event of the rig whose text does not say what it should. There
     are about as many as a scenario has steps, so they are read here."""
-    told = events.where((F.col("short_id") == words.RIG) & F.col("kind").isin(*_RIG))
-    for row in told.select("run", "member", "kind", "text").orderBy("run", "number").collect():
+    rows = events.where((F.col("short_id") == words.RIG) & F.col("kind").isin(*_RIG))
+    for row in rows.select("run", "member", "kind", "text").orderBy("run", "number").collect():
         text = row.text or ""
         try:
-            _check_text(json.loads(text), _RIG[row.kind])
-        except (ValueError, RecursionError) as error:
+            told = json.loads(text)
+            _check_text(told, _RIG[row.kind])
+            if row.kind == "exit":
+                _check_end(told)
+        except (ValueError, OverflowError, RecursionError) as error:
             label = row.member or "somebody"
             yield row.run, f"{label}: '{text[:40]}' does not say what it should: {error}"
 
@@ -186,3 +199,9 @@ def _check_text(told: object, fields: Mapping[str, _Field]) -> None:
             raise ValueError(f"it has no {name}")
         if value is not None and not field.is_valid(value):
             raise ValueError(f"{name} is {str(value)[:20]!r}")
+
+
+def _check_end(told: Mapping[str, Any]) -> None:
+    """Raise an error if a process ended that nobody ordered to, and nothing says how."""
+    if not told["ordered"] and told.get("signal") is None and told.get("code") is None:
+        raise ValueError("it has neither signal nor code")

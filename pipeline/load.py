@@ -19,6 +19,8 @@ from stormcast.pipeline.files import Defects, Files, read_all
 from stormcast.pipeline.halves import Runs, in_halves
 from stormcast.pipeline.tables import Tables
 
+_MEMBERS: Final = r"\A([0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8})*)?\z"
+"""The text of a view."""
 TORN: Final = ": torn block"
 """The end of a note on a block that is not whole."""
 
@@ -122,7 +124,7 @@ def _in_events(tables: Tables) -> DataFrame:
     )
     members, events = tables.members.incarnations, tables.events
     # Spark reads a word that is no hexadecimal number in part, or as null: so check it here.
-    is_no_list = ~F.coalesce("text", F.lit("")).rlike("^([0-9a-fA-F]{1,8}(,|$))*$")
+    is_no_list = ~F.coalesce("text", F.lit("")).rlike(_MEMBERS)
     parts = (
         foreign.select("run", _says("%s: block of another member", "member")),
         lost.select("run", _says("%s: events are missing", "member")),

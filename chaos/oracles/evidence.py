@@ -95,7 +95,7 @@ class Evidence:
         """The most often that one frame may have arrived. A test protocol that repeats frames does
         so at both ends."""
         settings = (member.protocols.get(REPEATER) or {} for member in self.members.values())
-        extra = max((int(each.get("copies", 0)) for each in settings), default=0)
+        extra = max((int(each.get("copies") or 0) for each in settings), default=0)
         return self.rig.most_copies * (1 + extra) ** 2
 
     @cached_property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from stormcast.chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
 from stormcast.chaos.oracles.history import Member, Noted
@@ -21,6 +23,9 @@ from stormcast.node.trace import (
     SYNC,
     Event,
 )
+
+_MEMBERS: Final = re.compile(r"([0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8})*)?")
+"""The text of a view. Python takes more for a number than a member writes."""
 
 
 class GroupIndex:
@@ -58,11 +63,10 @@ class GroupIndex:
 
     def note_view(self, member: Member, number: int, event: Event) -> str:
         """Note a view; returns its defect, or an empty text."""
-        words = member.texts.get(number, "").split(",")
-        try:
-            shorts = tuple(int(word, 16) for word in words if word)
-        except ValueError:
-            return f"{member.label}: {words[0][:20]!r} is no member of a view"
+        text = member.texts.get(number, "")
+        if not _MEMBERS.fullmatch(text):
+            return f"{member.label}: {text[:20]!r} is no list of members"
+        shorts = tuple(int(word, 16) for word in text.split(",") if word)
         member.views.append(Installed(len(member.views), event, event.lo, event.peer, shorts))
         return ""
 

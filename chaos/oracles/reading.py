@@ -34,6 +34,8 @@ Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 APART_SECONDS: Final = 0.5
 """Seconds from which on a difference between two members' zeros means two clocks. A smaller one may
 be of one clock, when the wall clock was set."""
+_MOST_COPIES: Final = 1_000_000
+"""More copies of a frame than any member makes."""
 _WORDS_OF_START: Final = 3
 """Name, identity and settings: the words in the text of a START."""
 
@@ -44,7 +46,7 @@ def noting_nonsense(defects: list[str], label: str, text: str) -> Iterator[None]
     be."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         defects.append(f"{label}: {text[:40]!r} does not say what it should: {error!r}")
 
 
@@ -139,17 +141,37 @@ def _add_block(member: Member, block: Block) -> None:
 
 
 def _settle(member: Member, settings: dict[str, Any]) -> None:
-    """Note the bounds and settings of a member; ValueError if a bound is no number."""
+    """Note the bounds and settings of a member; an error if one is not what it should be."""
     member.bounds.update(_bounds(settings))
+    member.historical.update(_historical(settings))
     for name, values in (settings.get("protocols") or {}).items():
-        _bounds(values)
+        _check_protocol(values)
         member.protocols[name] = values
-    member.historical.update(settings.get("historical") or {})
     for protocol in MULTICAST:
         values = member.protocols.get(wire.PROTOCOLS[protocol])
         if values is not None:
             interval = values.get("xmit_interval")
             member.intervals.append((member.started, None if interval is None else float(interval)))
+
+
+def _check_protocol(values: dict[str, Any]) -> None:
+    """Raise an error unless the settings of a protocol are such that checks can use them."""
+    _bounds(values)
+    _historical(values)
+    interval, copies = values.get("xmit_interval"), values.get("copies")
+    if interval is not None:
+        float(interval)
+    if copies is not None and (type(copies) is not int or not 0 <= copies <= _MOST_COPIES):
+        raise ValueError(f"copies is {str(copies)[:20]!r}")
+
+
+def _historical(settings: dict[str, Any]) -> dict[str, Any]:
+    historical = settings.get("historical")
+    if historical is None:
+        return {}
+    if not isinstance(historical, dict):
+        raise ValueError(f"historical is {str(historical)[:20]!r}")
+    return historical
 
 
 def _bounds(settings: dict[str, Any]) -> dict[str, float | None]:
@@ -158,6 +180,6 @@ def _bounds(settings: dict[str, Any]) -> dict[str, float | None]:
     for name, value in bounds.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"bound {name} is {value!r}")
-        if value is not None and not value >= 0:
+        if value is not None and not float(value) >= 0:
             raise ValueError(f"bound {name} is {value}")
     return bounds

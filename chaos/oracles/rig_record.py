@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from math import inf
-from typing import Any, Final, NamedTuple
+from math import inf, isfinite
+from typing import Any, Final, NamedTuple, TypeVar
 
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.reading import noting_nonsense
+from stormcast.chaos.oracles.records import MOST
 from stormcast.node.trace import EXIT, FAULT, OVERHEARD, PHASE, PROBE, Event
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
 _KILLS: Final = frozenset({"crash", "restart", DIED})
 _COPIES: Final = frozenset({"duplicate", "rule"})
+_MOST_COPIES: Final = 1_000_000
+"""More copies of a frame than any fault makes."""
+_MOST_SHORT: Final = (1 << 32) - 1
+"""The largest short id."""
+_PHASES: Final = frozenset({"on", "off"})
+
+
+_Fields = dict[str, Any]
+"""What a text says, by name; null is the same as nothing."""
+_T = TypeVar("_T")
 
 
 class FaultStep(NamedTuple):
@@ -94,16 +105,19 @@ class RigRecord:
                 continue
             with noting_nonsense(defects, trace.label, text):
                 if event.kind == FAULT:
-                    self.steps.append(_fault_step(event.time, json.loads(text)))
+                    self.steps.append(_fault_step(event.time, _fields(text)))
                 elif event.kind == PROBE:
-                    self.probes.append(_probe(json.loads(text)))
+                    self.probes.append(_probe(_fields(text)))
                 elif event.kind == EXIT:
-                    self._note_exit(event.time, json.loads(text))
+                    self._note_exit(event.time, _fields(text))
 
-    def _note_exit(self, time: float, text: dict[str, Any]) -> None:
-        if text["ordered"]:
+    def _note_exit(self, time: float, text: _Fields) -> None:
+        is_ordered = text.get("ordered")
+        if not isinstance(is_ordered, bool):
+            raise _odd("ordered", is_ordered)
+        death = _death(time, text, is_ordered=is_ordered)
+        if is_ordered:
             return
-        death = _death(time, text)
         self.deaths.append(death)
         self.steps.append(
             FaultStep(
@@ -149,31 +163,90 @@ class RigRecord:
         return 2 + sum(step.copies for step in self.steps if step.begins and step.do in _COPIES)
 
 
-def _fault_step(time: float, text: dict[str, Any]) -> FaultStep:
-    member = text.get("member")
+def _fault_step(time: float, text: _Fields) -> FaultStep:
+    phase = _needed("phase", _word(text, "phase"))
+    if phase not in _PHASES:
+        raise _odd("phase", phase)
+    copies = _whole(text, "copies", _MOST_COPIES)
     return FaultStep(
         time=time,
-        do=str(text["do"]),
-        phase=str(text["phase"]),
-        id=str(text["id"]),
-        member=None if member is None else int(member),
-        copies=int(text.get("copies", 1)),
-        attribute=str(text.get("attribute", "")),
+        do=_needed("do", _word(text, "do")),
+        phase=phase,
+        id=_needed("id", _word(text, "id")),
+        member=_whole(text, "member", _MOST_SHORT),
+        copies=1 if copies is None else copies,
+        attribute=_word(text, "attribute") or "",
         value=text.get("value"),
-        late=float(text.get("late", 0.0)),
+        late=_seconds(text, "late") or 0.0,
     )
 
 
-def _death(time: float, text: dict[str, Any]) -> Death:
-    member, number = text.get("member"), int(text.get("incarnation", 1))
-    how = f"signal {text['signal']}" if "signal" in text else f"exit code {text['code']}"
+def _death(time: float, text: _Fields, *, is_ordered: bool) -> Death:
+    """Return the end of a process; of one that was ordered nothing need say how it ended."""
+    name, why = _needed("name", _word(text, "name")), _word(text, "why")
+    number = _whole(text, "incarnation", MOST - 1, least=1) or 1
+    signal = _whole(text, "signal", MOST - 1, least=1 - MOST)
+    code = _whole(text, "code", MOST - 1, least=1 - MOST)
+    if signal is None and code is None and not is_ordered:
+        raise ValueError("it has neither signal nor code")
+    how = f"signal {signal}" if signal is not None else f"exit code {code}"
     return Death(
         time=time,
-        who=f"{text['name']}-{number}" if number > 1 else str(text["name"]),
-        how=f"{how} ({text['why']})" if text.get("why") else how,
-        member=None if member is None else int(member),
+        who=f"{name}-{number}" if number > 1 else name,
+        how=f"{how} ({why})" if why else how,
+        member=_whole(text, "member", _MOST_SHORT),
     )
 
 
-def _probe(text: dict[str, Any]) -> Probe:
-    return Probe(str(text["id"]), str(text["do"]), int(text["bit"]))
+def _probe(text: _Fields) -> Probe:
+    return Probe(
+        fault=_needed("id", _word(text, "id")),
+        kind=_needed("do", _word(text, "do")),
+        bites=_needed("bit", _whole(text, "bit", MOST - 1)),
+    )
+
+
+# -- Fields of a text ------------------------------------------------------------------------------
+
+
+def _fields(text: str) -> _Fields:
+    told = json.loads(text)
+    if not isinstance(told, dict):
+        raise ValueError("it is no object")
+    return told
+
+
+def _needed(name: str, value: _T | None) -> _T:
+    if value is None:
+        raise ValueError(f"it has no {name}")
+    return value
+
+
+def _word(text: _Fields, name: str) -> str | None:
+    value = text.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _odd(name, value)
+    return value
+
+
+def _whole(text: _Fields, name: str, most: int, *, least: int = 0) -> int | None:
+    value = text.get(name)
+    # A bool is an int to Python, and no number to anybody else.
+    if value is not None and (type(value) is not int or not least <= value <= most):
+        raise _odd(name, value)
+    return value
+
+
+def _seconds(text: _Fields, name: str) -> float | None:
+    value = text.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _odd(name, value)
+    if not isfinite(value) or value < 0:
+        raise _odd(name, value)
+    return float(value)
+
+
+def _odd(name: str, value: object) -> ValueError:
+    return ValueError(f"{name} is {str(value)[:20]!r}")

@@ -1,5 +1,5 @@
-"""More small runs with a known verdict: what follows a loss that is excused (G1), and
-reports without a text.
+"""More small runs with a known verdict: what follows a loss that is excused (G1), reports without
+a text, and what the rig leaves out.
 
 A loss is excused where its sender told of it, and a seqno that no message has cannot be lost. What
 is lost beside it is a loss all the same.
@@ -167,3 +167,13 @@ def a_message_without_a_number_is_lost_to_one_that_ends_later(s: Story) -> None:
 @sound(protocols=TCP)
 def a_message_without_a_number_is_lost_of_one_that_ends_later(s: Story) -> None:
     one_is_lost_before_a_cut(s).at(5.0).fault("crash", member="n0", name="f2").bites(1, "f2")
+
+
+# -- What the rig leaves out -----------------------------------------------------------------------
+
+
+@sound()
+def what_the_rig_says_is_null_is_missing(s: Story) -> None:
+    nothing = {"copies": None, "late": None, "attribute": None, "value": None, "member": None}
+    s.a_clean_exchange().at(3.0).fault("duplicate", name="f1", **nothing).bites(1, "f1")
+    s.at(4.0).exits("n1", ordered=True, signal=None, incarnation=None, why=None)

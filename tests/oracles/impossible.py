@@ -67,6 +67,19 @@ def _after_its_end() -> Blocks:
     return Story().a_clean_exchange().at(3.0).stops("n1").at(3.1).acks(5).told()
 
 
+def _in_view(members: str) -> Blocks:
+    """A run in which n0 installs a view of these members."""
+    s = Story().a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    return s.at(2.0).installs_in_words(2, members, who="n0").told()
+
+
+def with_rig(kind: int, text: str) -> Blocks:
+    """A clean run of whose rig one event has this text."""
+    story = Story().a_clean_exchange()
+    story.rig.record(kind, 2.0, text=text)
+    return story.told()
+
+
 _CLEAN: Final = Story().a_clean_exchange().told()
 _LATE: Final = "comes after the member's end"
 _SETTINGS: Final = "does not say what it should"
@@ -118,5 +131,108 @@ IMPOSSIBLE: Final[dict[str, tuple[Blocks, str]]] = {
         saying(_CLEAN, "n1", '{"bounds": {}, "protocols": {"MFC": 5}}'),
         _SETTINGS,
     ),
+    "bound-too-large-for-seconds": (
+        saying(_CLEAN, "n1", '{"bounds": {"ack_within": 1' + "0" * 400 + "}}"),
+        _SETTINGS,
+    ),
+    "interval-too-large-for-seconds": (
+        saying(_CLEAN, "n1", '{"protocols": {"MCAST": {"xmit_interval": 1' + "0" * 400 + "}}}"),
+        _SETTINGS,
+    ),
+    "settings-nested-too-deep": (saying(_CLEAN, "n1", "[" * 9000), _SETTINGS),
+    "flaws-in-a-list": (saying(_CLEAN, "n1", '{"historical": [["a", true]]}'), _SETTINGS),
+    "flaws-in-a-word": (saying(_CLEAN, "n1", '{"historical": ""}'), _SETTINGS),
+    "flaws-of-a-protocol-in-a-list": (
+        saying(_CLEAN, "n1", '{"protocols": {"UNICAST3": {"historical": ["a"]}}}'),
+        _SETTINGS,
+    ),
+    "copies-of-a-protocol-in-words": (
+        saying(_CLEAN, "n1", '{"protocols": {"DUPLICATE": {"copies": "3"}}}'),
+        _SETTINGS,
+    ),
 }
 """By name: the traces, and what a judge says of them."""
+
+_FAULT: Final = {"id": "f1", "do": "duplicate", "phase": "on"}
+_PROBE: Final = {"id": "f1", "do": "loss", "bit": 3}
+_EXIT: Final = {"name": "n1", "ordered": True, "code": 0}
+_HUGE: Final = 10**400
+_ODD_FIELDS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
+    "fault-of-no-name": (trace.FAULT, _FAULT | {"id": None}),
+    "fault-of-a-number": (trace.FAULT, _FAULT | {"id": 7}),
+    "fault-that-does-a-number": (trace.FAULT, _FAULT | {"do": 7}),
+    "fault-that-does-nothing": (trace.FAULT, _FAULT | {"do": None}),
+    "phase-that-is-none": (trace.FAULT, _FAULT | {"phase": "half"}),
+    "phase-that-is-missing": (trace.FAULT, _FAULT | {"phase": None}),
+    "phase-in-a-list": (trace.FAULT, _FAULT | {"phase": ["on"]}),
+    "member-that-is-none": (trace.FAULT, _FAULT | {"member": 1 << 32}),
+    "member-below-zero": (trace.FAULT, _FAULT | {"member": -1}),
+    "member-in-words": (trace.FAULT, _FAULT | {"member": "161"}),
+    "member-in-parts": (trace.FAULT, _FAULT | {"member": 161.0}),
+    "member-yes": (trace.FAULT, _FAULT | {"member": True}),
+    "copies-too-many": (trace.FAULT, _FAULT | {"copies": 1_000_001}),
+    "copies-that-overflow": (trace.FAULT, _FAULT | {"copies": (1 << 63) - 1}),
+    "copies-below-zero": (trace.FAULT, _FAULT | {"copies": -1}),
+    "copies-in-words": (trace.FAULT, _FAULT | {"copies": "3"}),
+    "copies-in-parts": (trace.FAULT, _FAULT | {"copies": 1.5}),
+    "copies-without-end": (trace.FAULT, _FAULT | {"copies": inf}),
+    "copies-yes": (trace.FAULT, _FAULT | {"copies": True}),
+    "late-for-ever": (trace.FAULT, _FAULT | {"late": inf}),
+    "late-by-no-number": (trace.FAULT, _FAULT | {"late": nan}),
+    "late-beyond-all": (trace.FAULT, _FAULT | {"late": _HUGE}),
+    "late-before-it-began": (trace.FAULT, _FAULT | {"late": -1.0}),
+    "late-in-words": (trace.FAULT, _FAULT | {"late": "1.0"}),
+    "late-yes": (trace.FAULT, _FAULT | {"late": True}),
+    "attribute-in-parts": (trace.FAULT, _FAULT | {"attribute": ["a", "b"]}),
+    "attribute-in-figures": (trace.FAULT, _FAULT | {"attribute": 7}),
+    "bites-of-no-name": (trace.PROBE, _PROBE | {"id": None}),
+    "bites-of-a-number": (trace.PROBE, _PROBE | {"id": 7}),
+    "bites-of-a-list": (trace.PROBE, _PROBE | {"do": ["loss"]}),
+    "bites-in-words": (trace.PROBE, _PROBE | {"bit": "3"}),
+    "bites-in-parts": (trace.PROBE, _PROBE | {"bit": 1.5}),
+    "bites-below-zero": (trace.PROBE, _PROBE | {"bit": -1}),
+    "bites-yes": (trace.PROBE, _PROBE | {"bit": True}),
+    "bites-that-overflow": (trace.PROBE, _PROBE | {"bit": 1 << 63}),
+    "bites-one-too-many": (trace.PROBE, _PROBE | {"bit": 1 << 62}),
+    "no-bites": (trace.PROBE, _PROBE | {"bit": None}),
+    "exit-of-nobody": (trace.EXIT, _EXIT | {"name": None}),
+    "exit-of-a-number": (trace.EXIT, _EXIT | {"name": 7}),
+    "exit-ordered-by-nobody": (trace.EXIT, _EXIT | {"ordered": None}),
+    "exit-ordered-in-words": (trace.EXIT, _EXIT | {"ordered": "yes"}),
+    "exit-ordered-in-figures": (trace.EXIT, _EXIT | {"ordered": 1}),
+    "incarnation-zero": (trace.EXIT, _EXIT | {"incarnation": 0}),
+    "incarnation-in-words": (trace.EXIT, _EXIT | {"incarnation": "2"}),
+    "exit-of-a-member-that-is-none": (trace.EXIT, _EXIT | {"member": 1 << 32}),
+    "signal-in-words": (trace.EXIT, _EXIT | {"signal": "KILL"}),
+    "code-in-words": (trace.EXIT, _EXIT | {"code": "zero"}),
+    "exit-for-a-number": (trace.EXIT, _EXIT | {"why": 137}),
+    "death-of-nothing": (trace.EXIT, {"name": "n1", "ordered": False}),
+    "death-of-null": (trace.EXIT, _EXIT | {"ordered": False, "signal": None, "code": None}),
+}
+ODD_RIGS: Final[dict[str, tuple[int, str]]] = {
+    name: (kind, json.dumps(fields)) for name, (kind, fields) in _ODD_FIELDS.items()
+} | {
+    "no-text": (trace.FAULT, ""),
+    "no-object": (trace.FAULT, "[1]"),
+    "nested-too-deep": (trace.FAULT, "[" * 9000),
+    "exit-that-is-no-object": (trace.EXIT, "[1]"),
+    "bites-that-are-no-object": (trace.PROBE, "3"),
+}
+"""By name: a kind of event of the rig, and a text that no rig writes."""
+_ODD_VIEWS: Final = {
+    "empty": "000000a0,,000000a1",
+    "blank": " 000000a0,000000a1",
+    "signed": "+a0,000000a1",
+    "prefixed": "0xa0,000000a1",
+    "underlined": "a_0,000000a1",
+    "long": "0000000a0,000000a1",
+    "open": "000000a0,000000a1,",
+    "two-lines": "000000a0,000000a1\n",
+    "foreign": "\u0661a0,000000a1",
+}
+
+IMPOSSIBLE |= {f"rig-{name}": (with_rig(*odd), _SETTINGS) for name, odd in ODD_RIGS.items()}
+IMPOSSIBLE |= {
+    f"view-{name}": (_in_view(members), "is no list of members")
+    for name, members in _ODD_VIEWS.items()
+}

@@ -386,6 +386,10 @@ class Story:
             )
         return self
 
+    def installs_in_words(self, number: int, members: str, *, who: str) -> Self:
+        """Install a view with this text in place of its members."""
+        return self._note(trace.VIEW, who, who, protocol=0, count=2, lo=number, text=members)
+
     def watches(
         self,
         who: str,

@@ -42,6 +42,12 @@ def test_nothing_is_owed_to_a_member_that_died_and_the_run_is_unknown_all_the_sa
     assert verdicts(judged(a_loss())) == {"G1": "violated"}
 
 
+def test_what_is_null_of_a_death_is_missing() -> None:
+    null = {"signal": None, "incarnation": None, "why": None}
+    judgement = judged(Story().a_clean_exchange().at(2.5).exits("n1", code=1, **null))
+    assert judgement.findings[0].detail.startswith("n1 died at 1.5 s of exit code 1; ")
+
+
 def test_an_end_that_the_rig_ordered_is_no_doubt() -> None:
     story = a_loss().at(2.5).fault("crash", member="n1").bites(1, do="crash")
     assert verdicts(judged(story.at(2.6).exits("n1", ordered=True))) == {}

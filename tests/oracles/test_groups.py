@@ -88,7 +88,7 @@ def test_a_view_of_nonsense_is_no_evidence() -> None:
     story._note(trace.VIEW, "n0", "n0", protocol=0, lo=9, text="a0,frog")
 
     (defect,) = read(story).defects
-    assert defect == "n0: 'a0' is no member of a view"
+    assert defect == "n0: 'a0,frog' is no list of members"
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,14 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
         loss_by_death(),
         "n1 died at 1.5 s of signal 9; nothing in the scenario did that",
     ),
+    "death-of-which-a-part-is-null": (
+        Story()
+        .a_clean_exchange()
+        .at(2.5)
+        .exits("n1", signal=None, code=1, incarnation=None, why=None)
+        .told(),
+        "n1 died at 1.5 s of exit code 1; nothing in the scenario did that",
+    ),
     "loss-after-death": (loss_after_death(), "nothing in the scenario did that: "),
     "nonsense-of-an-exit": (nonsense_of_an_exit(), "does not say what it should"),
     "nothing-sent": (Story().at(1.0).opens().listens().told(), "nothing was sent"),

@@ -25,6 +25,7 @@ from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.verdict import Verifier
 from stormcast.pipeline.witness import describe
 from stormcast.pipeline.words import MOST
+from tests.oracles.impossible import ODD_RIGS, with_rig
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 
@@ -116,48 +117,21 @@ def test_a_check_that_crashes_for_one_run_judges_the_others(
     assert all(one.verdicts()["G2"] == "holds" for one in found.values())
 
 
-FAULT = {"id": "f1", "do": "duplicate", "phase": "on"}
-EXIT = {"name": "n1", "ordered": True, "code": 0}
-PROBE = {"id": "f1", "do": "loss", "bit": 3}
-ODD_RIGS: dict[str, tuple[int, str]] = {
-    "copies-that-overflow": (trace.FAULT, json.dumps(FAULT | {"copies": (1 << 63) - 1})),
-    "copies-below-zero": (trace.FAULT, json.dumps(FAULT | {"copies": -1})),
-    "copies-in-words": (trace.FAULT, json.dumps(FAULT | {"copies": "3"})),
-    "copies-yes": (trace.FAULT, json.dumps(FAULT | {"copies": True})),
-    "phase-that-is-none": (trace.FAULT, json.dumps(FAULT | {"phase": "half"})),
-    "member-that-is-none": (trace.FAULT, json.dumps(FAULT | {"member": 1 << 32})),
-    "late-forever": (trace.FAULT, json.dumps(FAULT | {"late": float("inf")})),
-    "late-before-it-began": (trace.FAULT, json.dumps(FAULT | {"late": -1.0})),
-    "attribute-in-parts": (trace.FAULT, json.dumps(FAULT | {"attribute": ["a", "b"]})),
-    "no-object": (trace.FAULT, "[1]"),
-    "nested-too-deep": (trace.FAULT, "[" * 9000),
-    "bites-in-words": (trace.PROBE, json.dumps(PROBE | {"bit": "many"})),
-    "bites-in-parts": (trace.PROBE, json.dumps(PROBE | {"bit": 1.5})),
-    "bites-that-overflow": (trace.PROBE, json.dumps(PROBE | {"bit": 1 << 63})),
-    "no-bites": (trace.PROBE, json.dumps({"id": "f1", "do": "loss"})),
-    "exit-of-nobody": (trace.EXIT, json.dumps(EXIT | {"name": 7})),
-    "signal-in-words": (trace.EXIT, json.dumps(EXIT | {"signal": "KILL"})),
-}
-"""By name: a kind of event of the rig, and a text that no rig writes."""
-
-
-def _with_rig(kind: int, text: str) -> dict[str, bytes]:
-    story = Story().a_clean_exchange()
-    story.rig.record(kind, 2.0, text=text)
-    return story.told()
+MANY = json.dumps({"id": "f1", "do": "duplicate", "phase": "on", "copies": 1000})
 
 
 def test_a_rig_that_says_what_none_can_spoils_only_its_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = {name: _with_rig(kind, text) for name, (kind, text) in ODD_RIGS.items()}
-    told |= {"loss": a_loss(), "most": _with_rig(trace.FAULT, json.dumps(FAULT | {"copies": 1000}))}
+    odd = {name: ODD_RIGS[name] for name in ("late-beyond-all", "nested-too-deep", "bites-yes")}
+    told = {name: with_rig(kind, text) for name, (kind, text) in odd.items()}
+    told |= {"loss": a_loss(), "most": with_rig(trace.FAULT, MANY)}
     runs = {name: export_run(write_run(blocks, tmp_path / name)) for name, blocks in told.items()}
 
     found = judged(spark, runs)
     assert str(found["loss"].verdict) == "violated"
     assert str(found["most"].verdict) == "holds"
-    for name, (_kind, text) in ODD_RIGS.items():
+    for name, (_kind, text) in odd.items():
         assert str(found[name].verdict) == "unknown", name
         detail = found[name].findings[0].detail
         assert f"rig: '{text[:40]}' does not say what it should: " in detail, name
