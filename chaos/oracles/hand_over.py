@@ -124,6 +124,9 @@ class Walk:
         waiting = self._waiting
         wanted = range(handed.lo, handed.hi + 1)
         missing = {seqno for seqno in wanted if seqno not in self._pieces}
+        if not missing:
+            # Its last piece was passed by: something that was delivered later came before it.
+            return self._joined_wrongly(handed)
         while missing:
             if not waiting or not waiting[0].flags & FRAGMENT:
                 return self._joined_wrongly(handed)

@@ -224,7 +224,8 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
 
 def _joined_wrongly(moves: DataFrame) -> DataFrame:
     """Find messages that were joined before all of their pieces were delivered, or more often than
-    these, or before all deliveries ahead of their last piece were handed over."""
+    these, or not in the place of their last piece: before what was delivered ahead of it, or after
+    what was delivered behind it."""
     in_turn = Window.partitionBy(*INCOMING, "is_handed", "first").orderBy("number")
     large = (
         moves.where("is_large")
@@ -232,6 +233,7 @@ def _joined_wrongly(moves: DataFrame) -> DataFrame:
         .withColumn("before", F.lag("number").over(in_turn))
     )
     joined = large.where("is_handed")
+    by_turn = before_this(Window.partitionBy(*INCOMING).orderBy("number"))
     marks = joined.select(
         *INCOMING,
         "nth",
@@ -251,11 +253,16 @@ def _joined_wrongly(moves: DataFrame) -> DataFrame:
         )
     )
     is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
-    is_its_turn = (F.col("last_piece") < F.col("number")) & (F.col("behind") <= F.col("place"))
+    is_its_turn = (
+        (F.col("last_piece") < F.col("number"))
+        & (F.col("behind") == F.col("place"))
+        & (F.col("last_piece") > F.coalesce("passed", F.lit(-1)))
+    )
     is_again = F.col("before").isNotNull()
     what = F.format_string("the message of %d..%d was handed over", "first", "last")
     return (
         joined.join(had, [*INCOMING, "number"], how="left")
+        .withColumn("passed", F.max("last_piece").over(by_turn))
         .where(~F.coalesce(is_whole & is_its_turn, F.lit(False)))
         .select(
             *INCOMING,

@@ -461,6 +461,45 @@ def a_message_in_pieces_is_handed_over_before_its_last_piece(s: Story) -> None:
     s.at(1.3).purges(1, 4)
 
 
+@broken(
+    "G3",
+    witness=("n1#6 t=1.200 handed over from n0 conn 1 the message of seqnos 1..2",),
+    both_ends=True,
+)
+def a_message_in_pieces_is_handed_over_after_what_was_delivered_behind_it(s: Story) -> None:
+    s.at(1.0).offers(1, 2).cuts(1, 2).opens()
+    s.sends(1, number=1, piece=True).sends(2, number=1, piece=True).sends(3, number=2)
+    s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True).delivers(3)
+    s.at(1.2).is_given(3).is_given_whole(1, 1, 2).acks(3).at(1.3).purges(1, 3)
+
+
+def _two_messages_around_each_other(s: Story) -> Story:
+    """The pieces of message 1 lie around those of message 2, which so is whole first."""
+    s.at(1.0).offers(1, 2).cuts(1, 2).opens().sends(1, number=1, piece=True, oob=True)
+    s.sends(2, number=1, piece=True, oob=True).cuts(2, 2)
+    s.sends(3, number=2, piece=True, oob=True).sends(4, number=2, piece=True, oob=True)
+    s.at(1.1).listens()
+    for seqno in (1, 3, 4, 2):
+        s.delivers(seqno, piece=True, oob=True)
+    return s.at(1.2)
+
+
+@sound(both_ends=True)
+def of_two_messages_in_pieces_the_one_that_is_whole_first_comes_first(s: Story) -> None:
+    _two_messages_around_each_other(s).is_given_whole(2, 3, 4).is_given_whole(1, 1, 2).acks(4)
+    s.at(1.3).purges(1, 4)
+
+
+@broken(
+    "G3",
+    witness=("n1#7 t=1.200 handed over from n0 conn 1 the message of seqnos 3..4",),
+    both_ends=True,
+)
+def of_two_messages_in_pieces_the_one_that_is_whole_last_comes_first(s: Story) -> None:
+    _two_messages_around_each_other(s).is_given_whole(1, 1, 2).is_given_whole(2, 3, 4).acks(4)
+    s.at(1.3).purges(1, 4)
+
+
 # -- G4: handed over as it was ---------------------------------------------------------------------
 
 
