@@ -85,7 +85,7 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
         for member in evidence.members.values()
         if member.lives and (member.views or "GMS" in member.protocols)
     ]
-    if not evidence.has_group or _is_kept_apart(evidence, living):
+    if not evidence.has_group or _is_kept_apart(evidence):
         return
     expected = {member.short for member in living}
     reference: tuple[Member, Installed] | None = None
@@ -106,10 +106,13 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(evidence.rig.end, detail, ((other, held.event), (member, view.event)))
 
 
-def _is_kept_apart(evidence: Evidence, living: list[Member]) -> bool:
+def _is_kept_apart(evidence: Evidence) -> bool:
     """Whether a fault that never ended, or a pause into the quiet phase, keeps members apart."""
     return not KEEPS_APART.isdisjoint(evidence.rig.standing.values()) or any(
-        span.end > evidence.rig.quiet for member in living for span in member.paused
+        span.end > evidence.rig.quiet
+        for member in evidence.members.values()
+        if member.lives
+        for span in member.paused
     )
 
 

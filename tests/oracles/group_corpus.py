@@ -1110,6 +1110,12 @@ def a_member_that_stays_paused_is_not_waited_for(s: Story) -> None:
     s.at(4.0).installs(2, "n0", "n1").quiet(10.0).ends(20.0)
 
 
+@sound()
+def a_member_without_a_group_that_stays_paused_may_keep_the_others_apart(s: Story) -> None:
+    s.a_group("n0", "n1").a_clean_exchange().at(2.0).fault("pause", member="n2").bites(1)
+    s.at(4.0).installs(2, "n0").installs(2, "n1").quiet(10.0).ends(20.0)
+
+
 @broken("V4", protocols=nakack2(), witness=("n0#2 t=0.500 installed view 1 of n0: n0, n1",))
 def a_member_never_gets_in(s: Story) -> None:
     s.a_group("n0", "n1").at(1.0).casts(1).at(1.1).takes(1).at(2.0).stops("n3")
