@@ -46,22 +46,25 @@ def own_views(evidence: Evidence) -> Iterator[Violation]:
 def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
     """Living members that this one left out of a view without having confirmed them to be dead."""
     confirmed: set[int] = set()
+    """Members that were confirmed since they last came into its view."""
     at = 0
     for before, view in pairwise(member.views):
         while (event := member.events[at]) is not view.event:
             if event.kind == SUSPECT and event.stream == CONFIRMED:
                 confirmed.add(event.peer)
             at += 1
-        if view.creator != member.short or view.event.stream != REGULAR:
-            continue
-        for short in before.members:
-            gone = evidence.find(short)
-            if short not in view.members and gone.lives and short not in confirmed:
-                detail = (
-                    f"view {view.number} is without {gone.name}, which lives, "
-                    "and was not confirmed to be dead"
-                )
-                yield Violation(view.time, detail, ((member, before.event), (member, view.event)))
+        if view.creator == member.short and view.event.stream == REGULAR:
+            heard = confirmed.union(view.members)
+            gone = (evidence.find(short) for short in before.members if short not in heard)
+            yield from (_unheard(member, before, view, one) for one in gone if one.lives)
+        confirmed -= {*view.members} - {*before.members}
+
+
+def _unheard(member: Member, before: Installed, view: Installed, gone: Member) -> Violation:
+    detail = (
+        f"view {view.number} is without {gone.name}, which lives, and was not confirmed to be dead"
+    )
+    return Violation(view.time, detail, ((member, before.event), (member, view.event)))
 
 
 def _has_views_by_hand(evidence: Evidence) -> bool:

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.violations import event, union, violations, with_name
 
@@ -55,16 +56,10 @@ def _put_out_unheard(tables: Tables) -> DataFrame:
         .withColumn("gone", F.explode(F.array_except("before.members", "members")))
     )
     living = tables.members.living("gone")
-    confirmed = tables.events.where(
-        (F.col("kind") == "suspect") & (F.col("stream") == words.CONFIRMED)
-    ).select("run", "short_id", F.col("peer").alias("gone"), F.col("time").alias("confirmed"))
-    first = confirmed.groupBy("run", "short_id", "gone").agg(F.min("confirmed").alias("confirmed"))
-    was_asked = F.coalesce(F.col("confirmed") <= F.col("time"), F.lit(False))
-    unheard = (
-        left_out.join(F.broadcast(living), ["run", "gone"], how="left_semi")
-        .join(first, ["run", "short_id", "gone"], how="left")
-        .where(~was_asked)
-    )
+    living_gone = left_out.join(F.broadcast(living), ["run", "gone"], how="left_semi")
+    pair = ["run", "short_id", "gone"]
+    asked = with_last(living_gone.withColumn("at", F.col("number")), _heard(tables), pair, "heard")
+    unheard = asked.where(~F.coalesce("heard.is_confirmed", F.lit(False)))
     return violations(
         with_name(unheard, tables, "gone", "name"),
         "V2",
@@ -73,6 +68,30 @@ def _put_out_unheard(tables: Tables) -> DataFrame:
             "view %d is without %s, which lives, and was not confirmed to be dead", "view", "name"
         ),
         witness=[event("short_id", "before.number"), event("short_id", "number")],
+    )
+
+
+def _heard(tables: Tables) -> DataFrame:
+    """Return when a member confirmed another one (`gone`) to be dead, and when that one came back
+    into its views: from then on it has to be asked anew."""
+    is_confirmed = F.struct(F.lit(True).alias("is_confirmed")).alias("heard")
+    confirmed = tables.events.where(
+        (F.col("kind") == "suspect") & (F.col("stream") == words.CONFIRMED)
+    ).select("run", "short_id", F.col("peer").alias("gone"), "number", is_confirmed)
+    back = _pairs(tables).select(
+        "run",
+        "short_id",
+        F.explode(F.array_except("members", "before.members")).alias("gone"),
+        "number",
+        F.struct(F.lit(False).alias("is_confirmed")).alias("heard"),
+    )
+    return confirmed.unionByName(back).select(
+        "run",
+        "short_id",
+        "gone",
+        F.col("number").alias("at"),
+        F.col("number").alias("turn"),
+        "heard",
     )
 
 

@@ -99,7 +99,7 @@ class RigTables:
         and a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
             F.lit(True).alias("did_anything"),
-            F.max(F.col("text").contains('"install-view"')).alias("views_by_hand"),
+            F.max(F.col("do") == "install-view").alias("views_by_hand"),
             F.sum(
                 F.when(
                     F.col("do").isin(*words.MAKES_COPIES) & (F.col("phase") == "on"),

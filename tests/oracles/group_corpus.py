@@ -1031,6 +1031,67 @@ def a_living_member_is_left_out_unheard(s: Story) -> None:
     s.at(3.0).installs(3, "n0", "n1", "n2", merge=True)
 
 
+def _is_left_out_and_comes_back(s: Story) -> Story:
+    """n0 and n1, until n0 confirms n1 to be dead; from 30 s on they are together again."""
+    s.a_group("n0", "n1").a_clean_exchange().at(10.0).convicts("n1").convicts("n0", "n1")
+    s.at(11.0).installs(2, "n0").installs(2, "n1")
+    return s.at(30.0).installs(3, "n0", "n1", merge=True)
+
+
+@broken(
+    "V2",
+    protocols=VERIFIED,
+    witness=(
+        "n0#8 t=30.000 merged view 3 of n0: n0, n1",
+        "n0#9 t=100.000 installed view 4 of n0: n0",
+    ),
+)
+def who_came_back_is_left_out_for_what_was_confirmed_before(s: Story) -> None:
+    _is_left_out_and_comes_back(s).at(100.0).convicts("n0", "n1").installs(4, "n0")
+    s.installs(4, "n1").at(120.0).installs(5, "n0", "n1", merge=True).quiet(130.0).ends(140.0)
+
+
+@sound(protocols=VERIFIED)
+def who_came_back_is_asked_anew(s: Story) -> None:
+    _is_left_out_and_comes_back(s).at(99.0).convicts("n1").convicts("n0", "n1")
+    s.at(100.0).installs(4, "n0").installs(4, "n1")
+    s.at(120.0).installs(5, "n0", "n1", merge=True).quiet(130.0).ends(140.0)
+
+
+@broken(
+    "V2",
+    protocols=VERIFIED,
+    witness=(
+        "n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n0#7 t=5.000 installed view 2 of n0: n0, n1",
+    ),
+)
+def a_living_member_is_confirmed_in_the_moment_after_it_was_left_out(s: Story) -> None:
+    """Both have one time: the trace has their order."""
+    s.a_group().a_clean_cast().at(5.0).installs(2, "n0", "n1").convicts("n2")
+    s.at(6.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@broken(
+    "V2",
+    protocols=VERIFIED,
+    witness=(
+        "n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n0#7 t=2.000 installed view 2 of n0: n0, n1",
+    ),
+)
+def a_fault_that_has_the_name_of_another_installs_no_views(s: Story) -> None:
+    s.at(0.1).fault("delay", name="install-view").bites(1, "install-view", do="delay")
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n1")
+    s.at(3.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@sound(protocols=VERIFIED)
+def views_that_the_rig_installs_may_leave_out_anybody(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("install-view").bites(1).installs(2, "n0", "n1")
+    s.at(3.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
 @broken("G4", witness=("n1#5 t=2.000 dropped fragment-inconsistent",))
 def pieces_of_two_messages_are_mixed(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).refuses("fragment-inconsistent")
