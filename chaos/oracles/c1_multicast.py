@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from stormcast.chaos.oracles.c1_requests import (
+    Early,
     hasty_requests,
     impatience,
     is_impatient,
@@ -138,12 +139,20 @@ def _is_silent(member: Member, time: float) -> bool:
 def _unjustified(window: Window) -> Iterator[Violation]:
     """Requests for multicasts that were delivered, or never sent (M-7, P-15)."""
     stream, receiver = window.stream, window.receiver
+    if not window.requested:
+        return
+    early = Early(window.delivered)
     for request, reached in window.requested:
         if request.lo <= reached:
             detail = f"multicast {request.lo} was requested after {reached} was delivered"
             had = [e for e in window.delivered if e.lo <= request.lo <= e.hi]
             witness = [(receiver, event) for event in had[:1]]
             yield Violation(request.time, detail, (*witness, (receiver, request)))
+            continue
+        if found := early.asked_for(request):
+            seqno, came = found
+            detail = f"multicast {seqno} was requested after it was delivered out of band"
+            yield Violation(request.time, detail, ((receiver, came), (receiver, request)))
             continue
         at = bisect_right(stream.sent, request.time + EPSILON, key=lambda sent: sent.time)
         high = stream.sent[at - 1].hi if at else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -82,6 +83,9 @@ def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
 def _late_requests(epoch: Epoch) -> Iterator[Violation]:
     """The first request of a window for a seqno that it had delivered: it was not lost."""
     receiver = epoch.connection.receiver
+    if not epoch.requested:
+        return
+    early = Early(epoch.delivered)
     delivered = iter(epoch.delivered)
     had: Event | None = None
     following = next(delivered, None)
@@ -94,6 +98,32 @@ def _late_requests(epoch: Epoch) -> Iterator[Violation]:
             detail = f"seqno {request.lo} was requested after {had.hi} was delivered"
             yield Violation(request.time, detail, ((receiver, had), (receiver, request)))
             return
+        if found := early.asked_for(request):
+            seqno, came = found
+            detail = f"seqno {seqno} was requested after it was delivered out of band"
+            yield Violation(request.time, detail, ((receiver, came), (receiver, request)))
+            return
+
+
+class Early:
+    """The OOB deliveries of one window."""
+
+    def __init__(self, delivered: Sequence[Event]) -> None:
+        # Of several that begin at one seqno, the first one is the last here, and is found.
+        early = [event for event in reversed(delivered) if event.flags & OOB]
+        self._events = sorted(early, key=lambda event: event.lo)
+        self._lows = [event.lo for event in self._events]
+
+    def asked_for(self, request: Event) -> tuple[int, Event] | None:
+        """Return a seqno that a request surely asks for, its first or its last one, and the
+        delivery that it had before; None: there is none."""
+        for seqno in (request.lo, request.hi):
+            at = bisect_right(self._lows, seqno) - 1
+            if at < 0 or self._events[at].hi < seqno:
+                continue
+            if self._events[at].time < request.time - EPSILON:
+                return seqno, self._events[at]
+        return None
 
 
 def is_impatient(receiver: Member, request: Event, sent: Event, patience: float) -> bool:

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.checks.c1_requests import delivered_early
 from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
@@ -28,6 +29,7 @@ def parts(tables: Tables) -> list[DataFrame]:
     alarms = keep(_alarms(tables))
     return [
         _delivered_before(tables, placed),
+        delivered_early(tables, placed.where(F.col("lo") > F.col("reached")), "multicast"),
         _never_sent(tables, placed),
         _unasked_for(tables, requests),
         _announced(tables),

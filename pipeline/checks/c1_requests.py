@@ -14,11 +14,12 @@ from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import WINDOW
-from stormcast.pipeline.violations import event, plain, violations
+from stormcast.pipeline.violations import event, plain, union, violations
 
 GUARANTEE: Final = "C1"
 SPARE_ACKS: Final = 3
 """Acks that no rate accounts for: at the opening, of the last message, at the removal."""
+_EARLY: Final = (*WINDOW, "is_multicast")
 _LOOKS: Final = (*WINDOW, "is_multicast", "joining")
 """Requests with equal values of these columns are spaced."""
 
@@ -84,13 +85,51 @@ def _late(tables: Tables, requests: DataFrame) -> DataFrame:
         F.struct("number", "hi").alias("had"),
     )
     points = requests.where(~F.col("is_multicast")).withColumn("at", F.col("time") - words.EPSILON)
-    found = with_last(points, marks, WINDOW, "had")
-    return violations(
-        found.where(F.col("lo") <= F.col("had.hi")),
+    found = keep(with_last(points, marks, WINDOW, "had"))
+    is_late = F.coalesce(F.col("lo") <= F.col("had.hi"), F.lit(False))
+    in_order = violations(
+        found.where(is_late),
         GUARANTEE,
         time="time",
         detail=F.format_string("seqno %d was requested after %d was delivered", "lo", "had.hi"),
         witness=[event("receiver", "had.number"), event("receiver", "number")],
+    )
+    return union(in_order, delivered_early(tables, found.where(~is_late), "seqno"))
+
+
+def delivered_early(tables: Tables, requests: DataFrame, what: str) -> DataFrame:
+    """Find requests of which the first or the last seqno, which they surely ask for, had been
+    delivered OOB."""
+    marks = (
+        tables.messages.delivered.where(F.col("flags").bitwiseAND(words.OOB) != 0)
+        .join(requests.select(*_EARLY).distinct(), [*_EARLY], how="left_semi")
+        .select(
+            *_EARLY,
+            F.col("lo").alias("at"),
+            (-F.col("number")).alias("turn"),
+            F.struct("number", "hi", "time").alias("early"),
+        )
+    )
+    ends = F.explode(F.array_distinct(F.array("lo", "hi")))
+    points = requests.select(*_EARLY, "number", "time", ends.alias("seqno"))
+    came_before = (F.col("early.hi") >= F.col("seqno")) & (
+        F.col("early.time") < F.col("time") - words.EPSILON
+    )
+    found = (
+        with_last(points.withColumn("at", F.col("seqno")), marks, _EARLY, "early")
+        .where(came_before)
+        .groupBy(*_EARLY, "number")
+        .agg(F.min(F.struct("seqno", "time", "early")).alias("it"))
+        .select(*_EARLY, "number", "it.*")
+    )
+    return violations(
+        found,
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            f"{what} %d was requested after it was delivered out of band", "seqno"
+        ),
+        witness=[event("receiver", "early.number"), event("receiver", "number")],
     )
 
 

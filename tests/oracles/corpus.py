@@ -1082,6 +1082,41 @@ def what_was_delivered_ahead_of_its_turn_leaves_a_gap(s: Story) -> None:
     s.at(2.0).requests(6).at(2.1).resends(6).at(2.2).delivers(6).purges(6, 7)
 
 
+@broken(
+    "C1",
+    witness=(
+        "n1#3 t=1.200 delivered from n0 conn 1 seqnos 5..5 (OOB)",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 5..5",
+    ),
+)
+def what_was_delivered_ahead_of_its_turn_is_asked_for(s: Story) -> None:
+    """Only 4 is missing."""
+    s.at(1.0).opens().sends(1, 3).sends(4).sends(5, oob=True)
+    s.at(1.1).listens().delivers(1, 3).at(1.2).delivers(5, oob=True)
+    s.at(2.0).requests(5).at(2.1).delivers(4).acks(5).at(2.2).purges(1, 5)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n1#3 t=1.200 delivered from n0 conn 1 seqnos 5..7 (OOB)",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 4..6",
+    ),
+)
+def a_request_ends_in_what_was_delivered_ahead_of_its_turn(s: Story) -> None:
+    s.at(1.0).opens().sends(1, 3).sends(4).sends(5, 7, oob=True)
+    s.at(1.1).listens().delivers(1, 3).at(1.2).delivers(5, 7, oob=True)
+    s.at(2.0).requests(4, 6).at(2.1).delivers(4).acks(7).at(2.2).purges(1, 7)
+
+
+@sound()
+def a_request_goes_around_what_was_delivered_ahead_of_its_turn(s: Story) -> None:
+    """It has a hole there: two of three are asked for."""
+    s.at(1.0).opens().sends(1, 3).sends(4).sends(5, oob=True).sends(6)
+    s.at(1.1).listens().delivers(1, 3).at(1.2).delivers(5, oob=True)
+    s.at(2.0).requests(4, 6, count=2).at(2.1).delivers(4).delivers(6).acks(6).at(2.2).purges(1, 6)
+
+
 def _four_more(s: Story) -> Story:
     """6, 7, 8 and 9, each in a frame, and none of them acked."""
     return s.a_clean_exchange().at(2.0).sends(6).sends(7).sends(8).sends(9)

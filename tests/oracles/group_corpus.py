@@ -1329,6 +1329,28 @@ def what_came_ahead_of_its_turn_leaves_a_gap_to_ask_for(s: Story) -> None:
     s.takes(7, who="n2", oob=True).takes(7, oob=True).at(2.5).asks(6).at(2.6).takes(6)
 
 
+def _an_early_multicast(s: Story) -> Story:
+    """n1 has 7, ahead of 6, which it lacks."""
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, oob=True).at(2.1).takes(6, who="n2")
+    return s.takes(7, who="n2", oob=True).takes(7, oob=True)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 7..7 (OOB)",
+        "n1#6 t=2.500 requested from n0 window 1 multicasts 6..7",
+    ),
+)
+def a_multicast_is_asked_for_that_came_ahead_of_its_turn(s: Story) -> None:
+    _an_early_multicast(s).at(2.5).asks(6, 7).at(2.6).takes(6)
+
+
+@sound()
+def a_multicast_is_asked_for_in_the_moment_in_which_it_comes(s: Story) -> None:
+    _an_early_multicast(s).asks(6, 7).at(2.6).takes(6)
+
+
 @sound(protocols=nakack2(request_patience=1.0))
 def a_new_window_is_completed_at_once(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6, joining=True)
