@@ -54,7 +54,8 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
         if number > allowed:
             allowed += evidence.most_copies * _asked(evidence, connection, batch)
         if number > allowed + EPSILON:
-            yield _too_often(entry.activity, sender, batch, number, allowed)
+            repeats = [e for e in entry.activity if e.kind == RETRANSMITTED and e.lo == lo]
+            yield _too_often(repeats, sender, batch, allowed)
 
 
 def _in_the_middle(
@@ -146,13 +147,10 @@ def _reports(connection: Connection) -> int:
     return sum(1 for epoch in connection.epochs for ack in epoch.acked if ack.stream == wire.STABLE)
 
 
-def _too_often(
-    resent: list[Event], sender: Member, batch: Event, number: int, allowed: float
-) -> Violation:
-    repeats = [e for e in resent if e.kind == RETRANSMITTED and e.lo == batch.lo]
+def _too_often(repeats: list[Event], sender: Member, batch: Event, allowed: float) -> Violation:
     breaking = repeats[min(int(allowed), len(repeats) - 1)]
     detail = (
-        f"seqnos {batch.lo}..{batch.hi} were sent again {number} times: "
+        f"seqnos {batch.lo}..{batch.hi} were sent again {len(repeats)} times: "
         f"requests and silence allow {int(allowed)}"
     )
     return Violation(breaking.time, detail, ((sender, batch), (sender, breaking)))

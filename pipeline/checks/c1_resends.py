@@ -7,6 +7,7 @@ there are at most log2(1 + T / least wait) looks while the wait doubles, then T 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -79,7 +80,7 @@ def _unicast(tables: Tables) -> DataFrame:
         time="broke_at",
         detail=F.format_string(
             "seqnos %d..%d were sent again %d times: requests and silence allow %d",
-            "lo",
+            "batch.lo",
             "batch.hi",
             "resends",
             F.floor("allowed"),
@@ -116,14 +117,8 @@ def _in_the_middle(tables: Tables) -> DataFrame:
             F.row_number().over(in_turn).cast("bigint").alias("rank"),
         )
     )
-    batches = tables.messages.sent.select(
-        *NUMBERING, "lo", F.struct("number", "time", "hi").alias("batch")
-    )
-    counted = (
-        repeats.groupBy(*NUMBERING, "lo")
-        .agg(F.count(F.lit(1)).alias("resends"))
-        .join(batches, [*NUMBERING, "lo"], how="inner")
-    )
+    often = repeats.groupBy(*NUMBERING, "lo").agg(F.count(F.lit(1)).alias("resends"))
+    counted = _beside_batches(often, tables.messages.sent, NUMBERING)
     requests = F.col("requests") + F.coalesce("reports", F.lit(0))
     too_often = (
         _with_asked(tables, keep(counted))
@@ -140,7 +135,7 @@ def _in_the_middle(tables: Tables) -> DataFrame:
         detail=F.format_string(
             "seqnos %d..%d were sent again %d times, with others unacked before and after them: "
             "%d requests allow %d",
-            "lo",
+            "batch.lo",
             "batch.hi",
             "resends",
             "asked",
@@ -209,9 +204,6 @@ def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
         F.max_by(F.struct("time", "looks"), "number").alias("final"),
         F.min_by("protocol", "number").alias("protocol"),
     )
-    batches = progress.where(F.col("kind") == "sent").select(
-        *NUMBERING, "lo", F.struct("number", "time", "hi", "looks").alias("batch")
-    )
     purges = progress.where(F.col("kind") == "purged").select(
         *NUMBERING,
         (-F.col("hi")).alias("at"),
@@ -219,7 +211,7 @@ def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
         F.struct("time", "looks").alias("purge"),
     )
     told = (
-        paced.join(batches, [*NUMBERING, "lo"], how="inner")
+        _beside_batches(paced, progress.where(F.col("kind") == "sent"), NUMBERING, "looks")
         .join(ends, [*NUMBERING], how="inner")
         .withColumn("at", -F.col("batch.hi"))
     )
@@ -251,22 +243,33 @@ def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
         .agg(F.count(F.lit(1)).alias("syncs"))
     )
     found = batches.withColumn("receiver", F.col("dest"))
-    found = _with_overlaps(found, requests, connection, "batch.hi", "lo")
+    found = _with_overlaps(found, requests, connection)
     found = found.join(syncs, connection, how="left").join(reports, connection, how="left")
     none = F.lit(0)
     asked = F.col("requests") + F.coalesce("syncs", none) + F.coalesce("reports", none)
     return found.withColumn("asked", asked)
 
 
-def _with_overlaps(
-    batches: DataFrame, requests: DataFrame, by: list[str], hi: str, lo: str
-) -> DataFrame:
+def _beside_batches(resent: DataFrame, sent: DataFrame, by: Sequence[str], *more: str) -> DataFrame:
+    """Add `batch`, the batch that holds the seqno at which resends begin: a resend may begin inside
+    a batch, of which the front was acked."""
+    marks = sent.select(
+        *by,
+        F.col("lo").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number", "time", "lo", "hi", *more).alias("batch"),
+    )
+    placed = with_last(resent.withColumn("at", F.col("lo")), marks, by, "batch")
+    return placed.where(F.col("batch.hi") >= F.col("lo"))
+
+
+def _with_overlaps(batches: DataFrame, requests: DataFrame, by: list[str]) -> DataFrame:
     """Add the weight of all requests for any seqno of a batch: of those that begin before its end,
     minus those that end before its beginning."""
     begun = requests.select(*by, F.col("lo").alias("at"), F.col("number").alias("turn"), "weight")
     over = requests.select(*by, F.col("hi").alias("at"), F.col("number").alias("turn"), "weight")
-    with_begun = total_upto(batches.withColumn("at", F.col(hi)), begun, by, "begun")
-    with_over = total_upto(with_begun.withColumn("at", F.col(lo) - 1), over, by, "over")
+    with_begun = total_upto(batches.withColumn("at", F.col("batch.hi")), begun, by, "begun")
+    with_over = total_upto(with_begun.withColumn("at", F.col("batch.lo") - 1), over, by, "over")
     return with_over.withColumn("requests", F.col("begun") - F.col("over"))
 
 
@@ -282,15 +285,13 @@ def _multicast(tables: Tables) -> DataFrame:
         "time",
         "lo",
     )
-    batch = F.struct("number", "hi").alias("batch")
-    batches = tables.groups.multicasts.select("run", "sender", "lo", "protocol", batch)
-    counted = (
-        repeats.groupBy("run", "sender", "lo")
-        .agg(F.count(F.lit(1)).alias("resends"))
-        .join(batches, ["run", "sender", "lo"], how="inner")
-    )
+    stream = ["run", "sender"]
+    often = repeats.groupBy(*stream, "lo").agg(F.count(F.lit(1)).alias("resends"))
+    counted = _beside_batches(often, tables.groups.multicasts, stream, "protocol")
     requests = _weighted_requests(tables)
-    asked = _with_overlaps(counted, requests, ["run", "sender"], "batch.hi", "lo")
+    asked = _with_overlaps(
+        counted.withColumn("protocol", F.col("batch.protocol")), requests, stream
+    )
     tail = F.coalesce(of_protocol("tail_repeats"), F.lit(0.0))
     too_often = (
         with_promises(asked, tables, "sender")
@@ -315,7 +316,7 @@ def _multicast(tables: Tables) -> DataFrame:
         time="broke_at",
         detail=F.format_string(
             "multicasts %d..%d were sent again %d times: %d requests allow %d",
-            "lo",
+            "batch.lo",
             "batch.hi",
             "resends",
             "requests",

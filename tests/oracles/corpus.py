@@ -1180,6 +1180,36 @@ def a_frame_in_the_middle_is_sent_again_more_often_than_it_was_asked_for(s: Stor
         s.delivers(seqno)
 
 
+@broken(
+    "C1",
+    witness=(
+        "n0#3 t=1.000 sent to n1 conn 1 seqnos 2..6",
+        "n0#5 t=1.050 resent to n1 conn 1 seqnos 3..6",
+    ),
+)
+def the_end_of_a_batch_in_the_middle_is_sent_again_unasked(s: Story) -> None:
+    s.at(1.0).opens().sends(1).sends(2, 6).sends(7).at(1.05).resends(3, 6)
+    s.at(1.1).listens().delivers(1).delivers(2, 6).delivers(7).acks(7).at(1.2).purges(1, 7)
+
+
+@broken(
+    "C1",
+    resend_interval=0.6,
+    resend_within=1.2,
+    request_spacing=0.5,
+    witness=(
+        "n0#2 t=1.000 sent to n1 conn 1 seqnos 1..5",
+        "n0#5 t=1.030 resent to n1 conn 1 seqnos 3..5",
+    ),
+)
+def the_end_of_a_batch_is_sent_again_for_no_silence(s: Story) -> None:
+    """Two repeats are to spare."""
+    s.at(1.0).opens().sends(1, 5)
+    for repeat in range(1, 5):
+        s.at(1.0 + 0.01 * repeat).resends(3, 5)
+    s.at(1.1).listens().delivers(1, 5).acks(5).at(1.2).purges(1, 5)
+
+
 def _late_syncs(s: Story, conn: int) -> None:
     """Nothing was unacked when they were sent."""
     s.a_clean_exchange().at(1.5).forgets()

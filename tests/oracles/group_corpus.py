@@ -1323,6 +1323,18 @@ def a_request_reaches_into_what_was_delivered(s: Story) -> None:
     s.at(2.2).takes(6)
 
 
+@broken(
+    "C1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..9",
+        "n0#9 t=2.100 resent to the group multicasts 8..9",
+    ),
+)
+def the_end_of_a_batch_of_multicasts_is_sent_again_unasked(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 9).at(2.1).recasts(8, 9)
+    s.at(2.2).takes(6, 9).takes(6, 9, "n2")
+
+
 @sound()
 def what_came_ahead_of_its_turn_leaves_a_gap_to_ask_for(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, oob=True).at(2.1).takes(6, who="n2")
