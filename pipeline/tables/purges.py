@@ -81,10 +81,14 @@ def _held_by_a_stalled_application(
     stalls = members.holds.where(F.col("do") == "stall").select(
         "run", F.col("short_id").alias("dest"), F.col("start").alias("stalled"), "end"
     )
+    ends = members.incarnations.select("run", F.col("short_id").alias("dest"), "ended")
+    # One that ended in a stall holds what it held then.
+    at = F.least("time", "ended")
     stalled = (
         lacking.where(~F.col("protocol").isin(*ACK_DELIVERED))
         .join(F.broadcast(stalls), ["run", "dest"], how="inner")
-        .where((F.col("stalled") <= F.col("time")) & (F.col("time") < F.col("end")))
+        .join(F.broadcast(ends), ["run", "dest"], how="inner")
+        .where((F.col("stalled") <= at) & (at <= F.col("end") + words.EPSILON))
         .groupBy(*key)
         .agg(
             F.first("time").alias("time"),

@@ -720,6 +720,15 @@ def a_stalled_member_crashes_with_what_it_acked(s: Story) -> None:
     s.at(2.1).acks(10).at(2.15).fault("crash", member="n1").at(2.2).purges(6, 10).bites(1)
 
 
+@sound()
+def a_stall_ends_after_the_member_and_before_the_purge(s: Story) -> None:
+    """The ack was long under way: n0 was paused."""
+    s.a_clean_exchange().at(4.0).fault("stall", member="n1", name="f2").at(4.1).sends(6, 10)
+    s.at(4.2).acks(10).fault("pause", member="n0", name="f3").bites(1, "f3", do="pause")
+    s.at(4.5).fault("crash", member="n1").at(6.0).fault("stall", "off", member="n1", name="f2")
+    s.fault("pause", "off", member="n0", name="f3").at(7.0).purges(6, 10).bites(1)
+
+
 @broken(
     "G6",
     "G1",
