@@ -123,7 +123,7 @@ def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
             Verdict.VIOLATED,
             f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
         )
-    if run.is_unsettled and not run.unsent:
+    if run.is_unsettled:
         detail = "messages still arrived when the run had to end: raise limits.settle"
         return Finding(RUN, Verdict.UNKNOWN, detail)
     return Finding(

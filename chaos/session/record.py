@@ -110,7 +110,8 @@ class RunRecord:
     is_cut_short: bool = False
     """Whether the run was interrupted before its end."""
     is_unsettled: bool = False
-    """Whether messages still arrived, or were being repaired, when the time to settle was over."""
+    """Whether the workload had ended, and messages still arrived, or were being repaired, when the
+    time to settle was over."""
     broke_off: str = ""
     """The reason why the run could not go on: it then proves nothing. Empty: it went on."""
     late: float = 0.0

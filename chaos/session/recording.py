@@ -54,6 +54,7 @@ def record_of(
     healed = nemesis.effects.last_heal
     end = round(ending.at - ending.start, 9)
     has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
+    is_over = ending.complete and not has_backlog
     seen = backend.observed() if isinstance(backend, Observes) else None
     return RunRecord(
         traces=traces,
@@ -67,7 +68,7 @@ def record_of(
         mismatches=mismatches if seen is None else list(seen.mismatches),
         sent_by_pair=facts.sent_by_pair,
         reached=facts.reached,
-        complete=ending.complete and not has_backlog and not ending.is_unsettled,
+        complete=is_over and not ending.is_unsettled,
         stalled_for=end - facts.last_arrival if has_backlog else 0.0,
         views=facts.views,
         lives=facts.lives,
@@ -78,7 +79,7 @@ def record_of(
         resync=None if healed is None else resync_of(evidence, healed, ending.start),
         notes=_notes(nemesis),
         is_cut_short=ending.is_cut_short,
-        is_unsettled=ending.is_unsettled,
+        is_unsettled=is_over and ending.is_unsettled,
         late=ending.late,
         load_errors=ending.load_errors,
         unsent=ending.unsent,

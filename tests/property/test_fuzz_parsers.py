@@ -206,6 +206,7 @@ TRACE_REASONS = {
     "texts",
     "text number",
     "trace version",
+    "damaged: whole blocks follow",
 }
 
 
