@@ -124,8 +124,12 @@ def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
             f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
         )
     if run.is_unsettled:
-        detail = "messages still arrived when the run had to end: raise limits.settle"
-        return Finding(RUN, Verdict.UNKNOWN, detail)
+        return Finding(
+            RUN,
+            Verdict.UNKNOWN,
+            "messages still arrived, or were to be repaired, when the run had to end: "
+            "raise limits.settle",
+        )
     return Finding(
         RUN,
         Verdict.UNKNOWN,

@@ -174,13 +174,35 @@ def test_a_fault_that_does_not_bite_is_unknown(
     assert "f1 (rule) did not bite" in outcome.judgement.findings[-1].detail
 
 
-def test_what_is_lost_without_retransmission_is_a_violation(
+def test_what_nobody_repeats_is_a_violation(
     tmp_path: Path, features: Mapping[str, str | None]
 ) -> None:
-    """The oracles see a loss of real members: a frame is thrown away inside of one that nothing
-    brings back."""
+    """The oracles see a loss of real members: the last message is lost, and an earlier version does
+    not notice."""
     text = """
 name: lost-for-good
+guarantees: [G1, G3]
+cluster: {members: 2, stack: unicast-museum, unicast: UNICAST2, timing: fast, max_batch: 1,
+  historical: {repair_ends: false}}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 40, rate: 40/s, size: 16B}
+timeline:
+  - {at: 0s, do: rule, does: drop, match: {kind: DATA, seqno: 40, from: n0}, for: 2s}
+limits: {run: 10s, settle: 4s}
+"""
+    outcome = run_on(NetnsBackend(features), parse_scenario(text), 1, out=tmp_path)
+
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.judgement.of("G1").witness
+
+
+def test_a_run_that_ends_before_a_gap_is_repaired_proves_no_loss(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    """A frame is thrown away inside of a member. Without retransmission its gap is reported, and
+    repaired, after half a minute: this run ends earlier."""
+    text = """
+name: not-lost-yet
 guarantees: [G1, A1]
 cluster: {members: 2, stack: tcp-no-retransmit, timing: fast, max_batch: 1}
 workload:
@@ -191,7 +213,8 @@ limits: {run: 10s, settle: 4s}
 """
     outcome = run_on(NetnsBackend(features), parse_scenario(text), 1, out=tmp_path)
 
-    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "raise limits.settle" in outcome.judgement.findings[-1].detail
     assert outcome.run.notes == ("done inside the members: f1",)
 
 
