@@ -210,6 +210,9 @@ TORN: Final = "torn"
 """What the reason begins with where the last block is not whole, as after a kill."""
 DAMAGED: Final = "damaged"
 """What the reason begins with where a block is not whole, and is not the last one."""
+_MOST_SOUGHT: Final = 64
+"""Places behind a torn block at which a whole one is looked for. A tear leaves few bytes that look
+like the beginning of one; each place may cost a hash of all that follows."""
 NO_MAGIC: Final = bytes(len(MAGIC))
 """Found where a block would begin, after the last block of a file that was allocated ahead."""
 
@@ -285,14 +288,17 @@ def _next_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, 
 
 
 def _has_block(data: bytes, start: int, hash64: Hash64) -> bool:
-    """Whether a whole block begins anywhere from `start` on."""
+    """Whether a whole block begins anywhere from `start` on, or so many seem to that no tear has
+    left them."""
     at = data.find(MAGIC, start)
-    while at >= 0:
+    for _place in range(_MOST_SOUGHT):
+        if at < 0:
+            return False
         with suppress(BadTrace):
             read_block_untrusted(data, at, hash64)
             return True
         at = data.find(MAGIC, at + 1)
-    return False
+    return True
 
 
 def is_over(data: bytes, at: int) -> bool:

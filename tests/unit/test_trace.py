@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node import trace
 from stormcast.node.core.codec import pack_body
 from stormcast.node.core.errors import BadTrace
-from stormcast.node.trace import Block, Event, read_blocks_untrusted
+from stormcast.node.trace import HEADER, MAGIC, VERSION, Block, Event, read_blocks_untrusted
 from stormcast.node.trace.tracer import Tracer
 
 MEMBER = 0xABCD
@@ -231,6 +231,27 @@ def test_only_the_last_block_can_be_torn() -> None:
             assert read_until_bad(last) == (block, "torn block")
             # What is left of two blocks is no whole one.
             assert read_until_bad(last + journal.file[-30:]) == (block, "torn block")
+
+
+def test_bytes_that_look_like_many_blocks_take_no_long_search() -> None:
+    """A trace may come from a pod that was taken over: each of these would have all that follows
+    hashed. It is damaged, whether or not one of them is whole."""
+    size = 256 << 10
+    hashed = 0
+
+    def counted(data: bytes) -> int:
+        nonlocal hashed
+        hashed += len(data)
+        return 0
+
+    begun = HEADER.pack(MAGIC, VERSION, HEADER.size, 1, 1 << 30, 0, 0, 0, 0, 1)
+    fake = bytearray(begun)
+    for at in range(HEADER.size, size, HEADER.size):
+        left = max(0, size - at - HEADER.size)
+        fake += HEADER.pack(MAGIC, VERSION, HEADER.size, 1, 0, 0, 0, left, 0, 1)
+    with pytest.raises(BadTrace, match="damaged: whole blocks follow"):
+        list(read_blocks_untrusted(bytes(fake), counted))
+    assert hashed < 100 * size
 
 
 def test_a_flipped_bit_ends_the_believing() -> None:
