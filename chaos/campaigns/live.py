@@ -168,7 +168,8 @@ class LiveResult:
     resync: ResyncTimes | None = None
     notes: tuple[str, ...] = ()
     is_late: bool = False
-    """Whether the machine was so busy that steps came too late, not when the scenario says."""
+    """Whether the machine was so busy that steps came too late, not when the scenario says, and no
+    member died meanwhile, which another run may not show."""
     lacking: str = ""
     """What this machine lacks for the run, and others have; empty: nothing."""
 
@@ -424,7 +425,7 @@ def run_one(
         detail,
         resync=outcome.run.resync,
         notes=outcome.run.notes,
-        is_late=outcome.run.late > LATE_SECONDS,
+        is_late=outcome.run.late > LATE_SECONDS and not outcome.run.evidence.rig.deaths,
     )
 
 

@@ -62,6 +62,9 @@ class SeedResult:
     """The guarantee of the first finding that has the verdict."""
     fingerprint: str = ""
     """The fingerprint of that finding, which failures of one kind share."""
+    attempt: int | None = None
+    """The number of the scenario that was run among those drawn for the seed, from 0; None in rows
+    of older versions."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds that the seed took."""
 

@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from stormcast.chaos.backends.sim.garbage import no_garbage_collection
 from stormcast.chaos.campaigns.fingerprint import fingerprint, kind_of
@@ -160,24 +160,33 @@ class SearchResult:
         }
 
 
+class Drawn(NamedTuple):
+    """The run that counts for a seed."""
+
+    outcome: RunOutcome
+    attempt: int
+    """The number of its scenario among those drawn for the seed, from 0."""
+    enough: bool
+    """Whether it met enough."""
+
+
 def run_seed(
     seed: int, make_unicast: Callable[..., Any] | None = None, out: Path | None = None
 ) -> SeedResult:
-    """Draw, run and judge scenarios for a seed until one meets enough; keep the run in `out` if it
-    does not hold."""
-    outcome, enough = outcome_of(seed, make_unicast)
-    if out is not None and outcome.verdict is not Verdict.HOLDS:
-        keep_run(outcome, out / f"seed-{seed}")
-    return _summary(seed, outcome, enough=enough)
+    """Draw, run and judge scenarios for a seed until one meets enough or does not hold; keep the
+    run in `out` if it does not hold."""
+    found = outcome_of(seed, make_unicast)
+    if out is not None and found.outcome.verdict is not Verdict.HOLDS:
+        keep_run(found.outcome, out / f"seed-{seed}")
+    return _summary(seed, found)
 
 
 def outcome_of(
     seed: int,
     make_unicast: Callable[..., Any] | None = None,
     make_multicast: Callable[..., Any] | None = None,
-) -> tuple[RunOutcome, bool]:
-    """Return the first run of a seed that meets enough or is violated, else the last one; and
-    whether it meets enough."""
+) -> Drawn:
+    """Return the first run of a seed that meets enough or does not hold, else the last one."""
     least = least_of(seed)
     for attempt in range(ATTEMPTS):
         outcome = run_scenario(
@@ -189,12 +198,15 @@ def outcome_of(
         )
         bitten = sum(1 for count in outcome.run.bites.values() if count)
         enough = bitten >= least.bites and outcome.run.sent >= least.messages
-        if enough or outcome.verdict is Verdict.VIOLATED:
+        # A run that breaks off or does not end may show a bug, and such a run has few bites or
+        # none: to draw another scenario would hide it.
+        if enough or outcome.verdict is not Verdict.HOLDS:
             break
-    return outcome, enough
+    return Drawn(outcome, attempt, enough)
 
 
-def _summary(seed: int, outcome: RunOutcome, *, enough: bool) -> SeedResult:
+def _summary(seed: int, found: Drawn) -> SeedResult:
+    outcome = found.outcome
     findings = [one for one in outcome.judgement.findings if one.verdict is not Verdict.HOLDS]
     broken = tuple(
         f"{finding.guarantee}: {finding.detail}"
@@ -202,7 +214,7 @@ def _summary(seed: int, outcome: RunOutcome, *, enough: bool) -> SeedResult:
         for finding in findings
     )
     kinds = {kind for fault, kind in _kinds(outcome.scenario) if outcome.run.bites.get(fault)}
-    verdict = outcome.verdict if enough else worst([outcome.verdict, Verdict.UNKNOWN])
+    verdict = outcome.verdict if found.enough else worst([outcome.verdict, Verdict.UNKNOWN])
     first = next((one for one in findings if one.verdict is verdict), None)
     why = fingerprint(first, outcome.scenario.cluster.members) if first is not None else ""
     if verdict is Verdict.UNKNOWN and first is None:
@@ -216,6 +228,7 @@ def _summary(seed: int, outcome: RunOutcome, *, enough: bool) -> SeedResult:
         broken=broken,
         guarantee=first.guarantee if first is not None else "",
         fingerprint=why,
+        attempt=found.attempt,
     )
 
 

@@ -65,8 +65,7 @@ def play(mutant: AnyMutant, seed: int) -> RunOutcome:
     story = mutant.story if isinstance(mutant, GroupMutant) else ""
     if story:
         return run_scenario(load_scenario(STORIES / f"{story}.yaml"), seed, min_bites=0)
-    outcome, _enough = outcome_of(seed)
-    return outcome
+    return outcome_of(seed).outcome
 
 
 def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:

@@ -97,7 +97,7 @@ def test_a_bug_ends_with_its_run() -> None:
 def test_what_went_wrong_before_a_run_broke_off_was_wrong() -> None:
     """Its group never comes to be, so that the scenario never begins: no reason to overlook why."""
     with ALL_MUTANTS["views-without-me-installed"].alive():
-        outcome, _enough = outcome_of(0)
+        outcome = outcome_of(0).outcome
     assert "one view" in outcome.run.broke_off
     assert outcome.verdict is Verdict.VIOLATED
     assert {finding.guarantee for finding in outcome.judgement.findings} == {"V2", "run"}

@@ -30,7 +30,8 @@ from stormcast.chaos.campaigns.live import (
 )
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.shipped import find_shipped
-from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict
+from stormcast.chaos.session.judging import LATE_SECONDS
 
 
 def result(run: LiveRun, verdict: Verdict | None = Verdict.HOLDS) -> LiveResult:
@@ -159,6 +160,23 @@ def test_a_late_run_that_is_violated_stays(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found.verdict is Verdict.VIOLATED
     assert (tmp_path / run.directory).is_dir()
     assert (tmp_path / f"{run.directory}.tries").read_text() == "."
+
+
+@pytest.mark.parametrize(("deaths", "is_late"), [((), True), (("n1 died",), False)])
+def test_a_late_run_in_which_a_member_died_is_not_run_again(
+    deaths: tuple[str, ...], is_late: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody dies because a machine is busy, and in the next run it may not die."""
+    doubt = Finding("run", Verdict.UNKNOWN, "n1 died")
+    evidence = SimpleNamespace(rig=SimpleNamespace(deaths=deaths))
+    outcome = SimpleNamespace(
+        verdict=doubt.verdict,
+        judgement=Judgement(doubt.verdict, (doubt,)),
+        run=SimpleNamespace(late=LATE_SECONDS + 0.1, evidence=evidence, resync=None, notes=()),
+    )
+    monkeypatch.setattr(live, "run_on", lambda *_args, **_more: outcome)
+    result = run_one(on("UNICAST3", "order"), 1, tmp_path / "run", HERE)
+    assert (result.verdict, result.is_late) == (Verdict.UNKNOWN, is_late)
 
 
 def test_a_late_run_that_cannot_be_run_again_in_time_keeps_its_result(

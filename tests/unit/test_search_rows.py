@@ -62,6 +62,7 @@ def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
         broken=("G1: “lost”",),
         guarantee="G1",
         fingerprint="G1: lost",
+        attempt=2,
         seconds=0.25,
     )
     kept = json.loads(row.as_line())
@@ -73,11 +74,19 @@ def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
         "fingerprint": "G1: lost",
         "events": 10,
         "messages": 5,
+        "attempt": 2,
         "seconds": 0.25,
         "faults": ["loss", "cut"],
         "broken": ["G1: “lost”"],
     }
     assert read_line(row.as_line().encode()) == row
+
+
+def test_a_row_of_an_older_search_is_read() -> None:
+    """It does not say which of the scenarios of its seed was run."""
+    kept = json.loads(a_row(5, attempt=2).as_line())
+    del kept["attempt"]
+    assert read_line(json.dumps(kept).encode()) == a_row(5, attempt=None)
 
 
 @pytest.mark.parametrize(
