@@ -119,13 +119,16 @@ class _Plan:
         self.seed = seed
         self.ahead: list[tuple[float, int, int, str, Action | End, float | None]] = []
         self.active: dict[str, faults.NetworkFault] = {}
-        # The fault that stopped each member, by its name. A member that is only known by its role
-        # is kept under that fault's id.
+        # The first fault that stopped each member since it was up: its end brings the member back,
+        # and that of no later one. By the member's name; a member that is only known by its role is
+        # kept under that fault's id.
         self.down: dict[str, str] = {}
         self.paused: dict[str, str] = {}
         self.leaving: set[str] = set()
         """Paused members that were told to leave: they leave when they go on. Until then a join
-        finds them there, and does nothing."""
+        finds them there, and does nothing yet."""
+        self.awaited: set[str] = set()
+        """Members of `leaving` that a join found there: they are started when they have left."""
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
         self.flapping: set[str] = set()
@@ -178,7 +181,7 @@ class _Plan:
             goes = dice.choice((faults.Leave, faults.Crash))(member=member)
             self._push(at + turn * churn.every, _DO, fault, goes, None)
             back = min(length, (turn + 1) * churn.every)
-            self._push(at + back, _DO, fault, faults.Join(member=member), None)
+            self._push(at + back, _UNDO, fault, faults.Join(member=member), None)
 
     def _push(
         self, at: float, when: int, fault: str, action: Action | End, duration: float | None
@@ -249,12 +252,12 @@ class _Plan:
                 return name or ""
             case faults.Leave(member=member):
                 key = self._key(fault, member)
-                self.down.setdefault(key, fault)
-                if key in self.paused:
+                if key not in self.down and key in self.paused:
                     self.leaving.add(key)
+                self._goes(fault, key)
             case faults.Crash(member=member):
+                self._goes(fault, self._key(fault, member))
                 self._gone(member)
-                self.down[self._key(fault, member)] = fault
             case faults.Restart(member=member):
                 self._gone(member)
                 self._came(fault, member)
@@ -262,7 +265,9 @@ class _Plan:
                 # A member that is still there, such as a leaver that takes its time, is not started
                 # anew: its pause or stall lasts and needs an end, which does nothing to another
                 # process.
-                if self._key(fault, member) not in self.leaving:
+                if (key := self._key(fault, member)) in self.leaving:
+                    self.awaited.add(key)
+                else:
                     self._came(fault, member)
             case faults.Pause(member=member):
                 self.paused[self._key(fault, member)] = fault
@@ -270,6 +275,8 @@ class _Plan:
             case faults.Resume(member=member):
                 key = self._key(fault, member)
                 self.leaving.discard(key)
+                if key in self.awaited:
+                    self._came(fault, member)
                 return self.paused.pop(key, "")
             case faults.Stall(member=member):
                 self.stalled[member] = fault
@@ -277,8 +284,19 @@ class _Plan:
                 return self.stalled.pop(member, "")
         return fault
 
+    def _goes(self, fault: str, key: str) -> None:
+        """Note that a member is to be down: one that is down already stays so by the earlier fault.
+        One that is awaited counts as back, so it is down anew."""
+        if key in self.awaited:
+            self.awaited.discard(key)
+            self.down[key] = fault
+        else:
+            self.down.setdefault(key, fault)
+
     def _came(self, fault: str, member: str) -> None:
-        self.down.pop(self._key(fault, member), None)
+        key = self._key(fault, member)
+        self.down.pop(key, None)
+        self.awaited.discard(key)
         self.absent.discard(member)
 
     def _gone(self, member: str) -> None:

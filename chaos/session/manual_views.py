@@ -22,13 +22,14 @@ class ManualViews:
         self._effects = effects
         self._made = 0
 
-    def install(self, fault: str, action: faults.InstallView) -> None:
-        """Make one view, and hand it to each member that the action names and that lives."""
+    def install(self, fault: str, action: faults.InstallView) -> bool:
+        """Make one view, and hand it to each member that the action names and that lives, a paused
+        one when it goes on; returns whether there is any."""
         roster = self._roster
         people = [roster.person(name) for name in action.members]
         there = [person for person in people if person is not None]
         if not there:
-            return
+            return False
         living = roster.living()
         # Who has not said yet who it is would be told of a view without itself.
         known = {person["name"] for person in there}
@@ -39,12 +40,14 @@ class ManualViews:
             made = self._id_of_view(told)
             if made is None:
                 # No member can be its creator yet: try again when a paused one goes on.
-                for name in [name for name in told if name in roster.paused][:1]:
+                waiting = [name for name in told if name in roster.paused][:1]
+                for name in waiting:
                     self._mailbox.tell(name, partial(self.install, fault, action))
-                return
+                return bool(waiting)
             view |= made
         for name in told:
             self._mailbox.tell(name, partial(self._hand_in, fault, name, view))
+        return bool(told)
 
     def _id_of_view(self, told: list[str]) -> dict[str, Any] | None:
         """Return number and creator of a view as if one of the told members had made it: later than

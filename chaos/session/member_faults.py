@@ -44,10 +44,11 @@ class MemberFaults:
         """The fault of each pause and stall that lasts, by its kind and its member."""
         self._stalled: set[str] = set()
         """Members whose application was told to take nothing: a paused one is told later."""
-        self._ended: set[str] = set()
-        """The faults that ended a member, to which an end may belong that starts it again."""
+        self._enders: set[str] = set()
+        """The faults that end members: a step of theirs that starts a member is their end."""
         self._down: dict[str, str] = {}
-        """By member that is down or leaves: the fault that ended it."""
+        """By member that is down or leaves: the first fault that ended it, or found it down by no
+        fault. Only its end starts the member."""
         self._awaited: dict[str, TimedStep] = {}
         """Steps that start members which have not left yet."""
 
@@ -60,19 +61,29 @@ class MemberFaults:
                 self._undo(what, name)
         elif isinstance(action, faults.Restart | faults.Join):
             self._start(step, name)
-        elif isinstance(action, Command) and self._roster.is_alive(name):
-            self._rig.kinds.setdefault(step.fault, step.do)
+        elif isinstance(action, faults.Crash | faults.Leave):
+            self._own(step.fault, name)
+            self._strike(step, name)
+        # What strikes nobody does not begin: to judges it would be a cause of all that follows.
+        elif not self._roster.is_alive(name):
+            return
+        elif isinstance(action, Command):
             self._mailbox.tell(name, partial(self._command, step, action, name))
-        elif isinstance(action, faults.Stall) and self._roster.is_alive(name):
-            self._rig.kinds.setdefault(step.fault, step.do)
+        elif isinstance(action, faults.Stall):
             before = self._take_over("stall", name, step.fault)
             self._mailbox.tell(name, partial(self._stall, step, name, before))
+        elif isinstance(action, faults.Pause):
+            self._end_earlier(self._take_over("pause", name, step.fault), name)
+            self._pause(step, name)
+
+    def _own(self, fault: str, name: str) -> None:
+        """Note that a fault is to end a member: its end starts the member again, unless an earlier
+        fault holds it down. One that is awaited counts as back, so this fault is the first."""
+        self._enders.add(fault)
+        if self._awaited.pop(name, None) is not None:
+            self._down[name] = fault
         else:
-            if isinstance(action, faults.Pause) and self._roster.is_alive(name):
-                self._end_earlier(self._take_over("pause", name, step.fault), name)
-            self._rig.begin(self._backend.now(), step, self._roster.short(name))
-            if self._roster.is_alive(name):
-                self._strike(step, name)
+            self._down.setdefault(name, fault)
 
     def _take_over(self, what: Hold, name: str, fault: str) -> str | None:
         """Make this fault the one that holds the member; return the one that held it before, which
@@ -108,8 +119,8 @@ class MemberFaults:
     def _start(self, step: TimedStep, name: str) -> None:
         """Start a member; a restart ends the incarnation that may still run."""
         roster = self._roster
-        if step.fault in self._ended and self._down.get(name) != step.fault:
-            # It is the end of a fault, and the member was back since, or another fault ended it.
+        if step.fault in self._enders and self._down.get(name) != step.fault:
+            # It is the end of a fault, and the member was back since, or is down by another one.
             return
         if isinstance(step.action, faults.Join) and roster.is_alive(name):
             if name in roster.leaving:
@@ -136,25 +147,27 @@ class MemberFaults:
         return frozenset(self._awaited)
 
     def _strike(self, step: TimedStep, name: str) -> None:
-        action, roster = step.action, self._roster
-        if isinstance(action, faults.Leave) and name in roster.leaving:
+        """Kill a member, or have it leave, if it is there and does not leave already."""
+        roster, is_leave = self._roster, isinstance(step.action, faults.Leave)
+        if not roster.is_alive(name) or (is_leave and name in roster.leaving):
             return
+        self._rig.begin(self._backend.now(), step, roster.short(name))
         self._rules.count_in(name)
-        if isinstance(action, faults.Pause):
-            self._traffic.note_sent(name)
-            roster.paused.add(name)
-            self._backend.pause(name)
-            return
         self._traffic.note_end(name)
-        self._ended.add(step.fault)
-        self._down[name] = step.fault
-        if isinstance(action, faults.Crash):
-            self._forget_process(name)
-            roster.kill(name)
-        elif isinstance(action, faults.Leave):
+        if is_leave:
             roster.leaving.add(name)
             self._backend.stop(name)
+        else:
+            self._forget_process(name)
+            roster.kill(name)
         self._effects.bite(step.fault)
+
+    def _pause(self, step: TimedStep, name: str) -> None:
+        self._rig.begin(self._backend.now(), step, self._roster.short(name))
+        self._rules.count_in(name)
+        self._traffic.note_sent(name)
+        self._roster.paused.add(name)
+        self._backend.pause(name)
 
     def _undo(self, what: Hold, name: str) -> None:
         """End a pause or a stall."""
@@ -208,15 +221,18 @@ class MemberFaults:
 
     def _command(self, step: TimedStep, action: Command, name: str) -> None:
         """Do a command, and record it now: until now a paused member kept its old promises."""
-        self._rig.begin(self._backend.now(), step, self._roster.short(name))
         if isinstance(action, faults.SetAttribute):
+            self._rig.begin(self._backend.now(), step, self._roster.short(name))
             self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
             self._effects.bite(step.fault)
         else:
-            self._lose_connection(step.fault, action, name)
+            self._lose_connection(step, action, name)
 
-    def _lose_connection(self, fault: str, action: faults.Forget | faults.Close, name: str) -> None:
-        person = self._roster.person(action.peer)
+    def _lose_connection(
+        self, step: TimedStep, action: faults.Forget | faults.Close, name: str
+    ) -> None:
+        """Have a member lose a connection, and record it if there was one."""
+        short, person = self._roster.short(name), self._roster.person(action.peer)
         if person is None:
             # Nobody is connected to a member that has not come yet.
             return
@@ -224,5 +240,8 @@ class MemberFaults:
         target = "/close"
         if isinstance(action, faults.Forget):
             body["half"], target = action.half, "/forget"
+        at = self._backend.now()
         answer = self._roster.ask(name, "POST", target, body)
-        self._effects.bite(fault, int(answer["connected"]))
+        if answer["connected"]:
+            self._rig.begin(at, step, short)
+            self._effects.bite(step.fault, int(answer["connected"]))

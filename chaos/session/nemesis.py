@@ -75,8 +75,10 @@ class Nemesis:
         elif isinstance(action, faults.NetworkFault):
             self._begin(step, action)
         elif isinstance(action, faults.InstallView):
-            self.rig.begin(self._now(), step)
-            self._views.install(step.fault, action)
+            at = self._now()
+            self.rig.kinds.setdefault(step.fault, step.do)
+            if self._views.install(step.fault, action):
+                self.rig.begin(at, step)
         elif isinstance(action, faults.ChangeKeys):
             self.rig.begin(self._now(), step)
             self._backend.change_keys(action.step)

@@ -202,6 +202,20 @@ def test_in_a_ring_each_hears_its_neighbours() -> None:
     }
 
 
+def test_a_crash_of_who_is_down_leaves_the_restart_of_the_first() -> None:
+    assert plan(
+        "at: 1s, do: crash, member: n1, for: 10s", "at: 2s, do: crash, member: n1, for: 2s"
+    ) == [(1.0, "crash", "f1"), (2.0, "crash", "f2"), (11.0, "restart", "f1")]
+
+
+def test_a_turn_of_a_churn_leaves_the_restart_of_who_is_down_by_another_fault() -> None:
+    timed = plan(
+        "at: 1s, do: crash, member: n1, for: 10s",
+        "at: 2s, do: churn, members: [n1], every: 1s, for: 4s",
+    )
+    assert [step for step in timed if step[1] in ("restart", "join")] == [(11.0, "restart", "f1")]
+
+
 def test_of_overlapping_majorities_each_member_hears_another_one() -> None:
     for seed in range(10):
         hears = heard(parted("majorities", seed))
