@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from math import inf
 
 import pytest
 
 from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.oracles.g1_alarms import disturbed_at
 from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
@@ -133,6 +135,51 @@ def test_a_second_leave_of_a_member_that_leaves_does_nothing() -> None:
     )
     assert (outcome.run.bites["one"], outcome.run.bites["two"]) == (2, 0)
     assert "n1" in living(outcome)
+
+
+LATE = "{members: 3, stack: udp, timing: fast, late: [n2]}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "do: crash, member: n2",
+        "do: leave, member: n2",
+        "do: forget, member: n1, peer: n2",
+        "do: close, member: n1, peer: n2",
+        "do: forget, member: n1, peer: n0",
+        "do: install-view, member: n2, members: [n0, n1, n2]",
+    ],
+)
+def test_what_strikes_nobody_did_not_bite_and_excuses_nothing(step: str) -> None:
+    """n2 has not come, and between n0 and n1 there is no connection. Else an alarm of anybody, at
+    any time from then on, would have a cause."""
+    outcome = run(f"at: 2s, {step}, name: nobody", cluster=LATE)
+    assert faults_of(outcome, "nobody") == []
+    assert disturbed_at(outcome.run.evidence) == inf
+    assert why(outcome)[0].startswith("fault nobody ")
+    assert why(outcome)[0].endswith(" did not bite: 0 times")
+
+
+@pytest.mark.parametrize("first", ["crash", "leave"])
+@pytest.mark.parametrize("second", ["crash", "leave"])
+def test_a_second_end_of_a_member_strikes_nobody(first: str, second: str) -> None:
+    outcome = run(
+        f"at: 2s, do: {first}, member: n1, for: 15s",
+        f"at: 8s, do: {second}, member: n1, for: 1s, name: second",
+    )
+    assert faults_of(outcome, "second") == []
+    assert outcome.run.bites["second"] == 0
+    assert "n1" in living(outcome)
+
+
+def test_a_connection_that_is_forgotten_is_a_cause() -> None:
+    outcome = run(
+        "at: 2s, do: forget, member: n0, peer: n1",
+        load="{do: unicast, from: n0, to: n1, count: 100, rate: 25/s}",
+    )
+    assert [phase for _at, _do, phase in faults_of(outcome, "f1")] == ["on"]
+    assert disturbed_at(outcome.run.evidence) - outcome.run.evidence.begin == 2.0
 
 
 def test_who_is_to_be_back_before_it_has_left_is_back_as_soon_as_it_has() -> None:
