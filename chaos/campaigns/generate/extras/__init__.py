@@ -11,6 +11,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from stormcast.chaos.campaigns.generate.extras import groups, paths
+from stormcast.chaos.campaigns.generate.extras.deadlines import deadlines, gives_nothing_up
 from stormcast.chaos.campaigns.generate.extras.keys import keys
 from stormcast.chaos.language.scenario import Scenario
 
@@ -54,6 +55,8 @@ EXTRAS: Final = (
     Extra(groups.restless_member, 0.03, _is_group),
     Extra(groups.narrow_window, 0.1, _has_narrow_window),
     Extra(groups.endless_lives, 0.03, _any),
+    # The last, as what others add may have messages given up, or end a member for good.
+    Extra(deadlines, 1.0, gives_nothing_up),
 )
 
 

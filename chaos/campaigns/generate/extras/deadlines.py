@@ -1,0 +1,106 @@
+"""Deadlines: by when a group is one again, and all that was sent has arrived."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.extras.changes import largest
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.workload import Expect, ExpectView
+
+REGROUPED: Final = 120.0
+"""Seconds from the last step to one view of all: twice what the slowest settings that are drawn
+promise (58 s), merges in vain included."""
+LIVES: Final = frozenset({"conn_expiry_timeout", "max_retransmit_time"})
+"""Settings of unicast that, where they are short, end a connection with what it still holds."""
+LONGEST: Final = 30.0
+"""Seconds that a step may last: in longer ones a connection may end by the usual settings."""
+STARTING: Final = (faults.Restart, faults.Join, faults.Crash, faults.Leave, faults.Churn)
+"""Steps that start a member, if only when they end."""
+CALM: Final = (
+    faults.Restart,
+    faults.Join,
+    faults.Crash,
+    faults.Leave,
+    faults.Delay,
+    faults.Duplicate,
+    faults.Reorder,
+    faults.Stall,
+    faults.SetAttribute,
+    faults.ChangeKeys,
+)
+"""Steps through which one who is started is heard."""
+
+
+def deadlines(scenario: Scenario, _random: Random) -> Scenario:
+    """All that is sent arrives, and in a group all members hold one view: that by the time that the
+    settings promise, the rest before the run must be over, as a narrow window takes minutes."""
+    members, limit = scenario.cluster.members, scenario.limits.run
+    expect: list[Expect | ExpectView] = [Expect(by=limit, sources=members, dests=members)]
+    if scenario.needs:
+        by = min(limit, round(_last(scenario) + REGROUPED, 3))
+        expect.append(ExpectView(by=by, seen_by=members, view=members))
+    return replace(scenario, expect=tuple(expect))
+
+
+def gives_nothing_up(scenario: Scenario) -> bool:
+    """Whether nobody has a reason to give a message up, everybody is there at the end, and no load
+    is for its sender alone."""
+    cluster = scenario.cluster
+    lives = {name for name, seconds in cluster.settings if seconds} & LIVES
+    is_lossy = any("NO_RELIABILITY" in load.flags for load in scenario.workload)
+    if lives or is_lossy or cluster.stack == "tcp-no-retransmit":
+        return False
+    if not all(_keeps_all(step) and _comes_back(step, scenario) for step in scenario.timeline):
+        return False
+    return not scenario.needs or (_finds_its_group(scenario) and not _has_pieces(scenario))
+
+
+def _keeps_all(step: Step) -> bool:
+    """Whether a step has nobody give messages up."""
+    action = step.action
+    if isinstance(action, faults.SetAttribute):
+        name = action.attribute.rpartition(".")[2]
+        return name not in LIVES and not (name == "xmit_interval" and action.value == 0)
+    is_losing = isinstance(action, faults.Forget | faults.Close | faults.InstallView)
+    return not is_losing and (step.duration or 0.0) <= LONGEST
+
+
+def _comes_back(step: Step, scenario: Scenario) -> bool:
+    """Whether a step ends nobody for good."""
+    action = step.action
+    if not isinstance(action, faults.Crash | faults.Leave) or step.duration is not None:
+        return True
+    return any(
+        isinstance(other.action, faults.Restart | faults.Join)
+        and other.action.member == action.member
+        and action.member in scenario.cluster.members
+        and other.at > step.at
+        for other in scenario.timeline
+    )
+
+
+def _finds_its_group(scenario: Scenario) -> bool:
+    """Whether whoever is started finds the others at once: else it may be alone for the rest of its
+    load, which then owes nobody anything."""
+    actions = [step.action for step in scenario.timeline]
+    starts = [action for action in actions if isinstance(action, STARTING)]
+    return len(starts) <= 1 and (not starts or all(isinstance(one, CALM) for one in actions))
+
+
+def _has_pieces(scenario: Scenario) -> bool:
+    """Whether messages come in pieces. Of one that is sent while a view brings two together the
+    first pieces are owed to nobody new, yet G8 counts it as sent."""
+    frag = settings_of(scenario).of("FRAG")
+    return frag is not None and largest(scenario) > frag.frag_size
+
+
+def _last(scenario: Scenario) -> float:
+    """Return the time at which the last step has ended, and the last load."""
+    steps = (step.at + (step.duration or 0.0) for step in scenario.timeline)
+    return max((*steps, *(load.end for load in scenario.workload)), default=0.0)

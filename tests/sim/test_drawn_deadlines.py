@@ -1,0 +1,106 @@
+"""Deadlines of drawn scenarios: where they are set, and that they are later than is promised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.campaigns.generate.extras.deadlines import REGROUPED, gives_nothing_up
+from stormcast.chaos.campaigns.search import outcome_of
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.chaos.session.settling import hold_seconds, regroup_seconds
+
+
+@cache
+def expecting() -> dict[int, Scenario]:
+    """The scenarios with deadlines, by seed."""
+    return {seed: scenario for seed in range(400) if (scenario := generate(seed)).expect}
+
+
+def groups() -> list[Scenario]:
+    return [scenario for scenario in expecting().values() if scenario.needs]
+
+
+CRASH = Step(at=1.0, action=faults.Crash(member="n1"), duration=2.0)
+
+
+def with_steps(*steps: Step) -> Scenario:
+    """A group that has a deadline, with other steps than it has."""
+    return replace(groups()[0], timeline=steps)
+
+
+def test_a_search_judges_deadlines() -> None:
+    """Of deliveries, and of groups also of views: each after the last step and the last load."""
+    assert len(groups()) >= 8
+    assert len(expecting()) - len(groups()) >= 8
+    for scenario in expecting().values():
+        ends = [step.at + (step.duration or 0.0) for step in scenario.timeline]
+        ends += [load.end for load in scenario.workload]
+        assert len(scenario.expect) == 1 + bool(scenario.needs)
+        assert all(max(ends) < one.by <= scenario.limits.run for one in scenario.expect)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        faults.Forget(member="n0", peer="n1", half="both"),
+        faults.Close(member="n0", peer="n1"),
+        faults.InstallView(at_members=("n0",), members=("n0",)),
+        faults.SetAttribute(member="n0", attribute="max_retransmit_time", value=3.0),
+        faults.SetAttribute(member="n0", attribute="NAKACK2.xmit_interval", value=0.0),
+        faults.Crash(member="n1"),
+        faults.Leave(member="coordinator"),
+    ],
+)
+def test_no_deadline_is_set_where_a_message_may_be_given_up_or_a_member_stays_away(
+    action: faults.Action,
+) -> None:
+    assert not gives_nothing_up(with_steps(Step(at=1.0, action=action)))
+
+
+def test_who_comes_back_is_no_reason() -> None:
+    assert gives_nothing_up(with_steps(CRASH))
+    back = Step(at=3.0, action=faults.Restart(member="n1"))
+    assert gives_nothing_up(with_steps(back))
+
+
+@pytest.mark.parametrize("action", [faults.Partition(shape="halves"), faults.Pause(member="n0")])
+def test_who_may_not_find_the_others_when_it_is_started_is_one(action: faults.Action) -> None:
+    """It would be alone for the rest of its load, which is then for nobody else: seed 751 was."""
+    other = Step(at=1.0, action=action, duration=2.0)
+    assert gives_nothing_up(with_steps(other))
+    assert not gives_nothing_up(with_steps(CRASH, other))
+
+
+def test_so_are_messages_in_pieces_of_a_group() -> None:
+    """Of some a member is owed the last pieces only: of seeds 213, 1800 and 3145, for example."""
+    scenario = with_steps()
+    large = replace(scenario.workload[0], size=(100, 100_000))
+    assert gives_nothing_up(scenario)
+    assert not gives_nothing_up(replace(scenario, workload=(large,)))
+
+
+@pytest.mark.slow
+def test_a_group_is_promised_to_be_one_before_its_deadline() -> None:
+    """By what its members themselves say, in vain merges and all."""
+    for scenario in groups()[:12]:
+        quiet = replace(scenario, timeline=(), workload=(), expect=())
+        evidence = run_scenario(quiet, 1, min_bites=0).run.evidence
+        assert regroup_seconds(evidence) + hold_seconds(evidence) < REGROUPED
+
+
+@pytest.mark.slow
+def test_what_a_seed_expects_is_judged() -> None:
+    seed, scenario = next((seed, one) for seed, one in expecting().items() if one.needs)
+    outcome = outcome_of(seed).outcome
+    assert outcome.scenario == scenario
+    assert outcome.verdict is Verdict.HOLDS
+    told = [one.detail for one in outcome.judgement.findings if one.guarantee == "G8"]
+    assert f"delivered by t={scenario.limits.run:g}" in told
