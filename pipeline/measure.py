@@ -40,6 +40,7 @@ from stormcast.pipeline.rows import (
     TrafficRow,
     ViewRow,
 )
+from stormcast.pipeline.tables.kept import given
 
 BINS: Final = 120
 """The approximate number of bins of charts over time."""
@@ -172,7 +173,9 @@ def _grids(events: DataFrame, extents: Mapping[str, _Extent]) -> DataFrame:
         )
         for run, extent in extents.items()
     ]
-    return _small(events, rows, "run string, origin double, width double, fine_width double")
+    return given(
+        events.sparkSession, rows, "run string, origin double, width double, fine_width double"
+    )
 
 
 def _measured(
@@ -268,8 +271,8 @@ def _phases(
     events: DataFrame, told: Sequence[_KnownRun]
 ) -> dict[str, dict[tuple[str, str], Phase]]:
     """Return the traffic of each run, and that before, during and after each of its faults."""
-    spans = _small(
-        events,
+    spans = given(
+        events.sparkSession,
         [(each.run, *span) for each in told for span in each.spans],
         "run string, fault string, span string, start double, end double",
     )
@@ -298,7 +301,7 @@ def _resyncs(
     found: dict[str, dict[str, measured.ResyncTimes]] = {each.run: {} for each in told}
     if not healed:
         return found
-    heals = _small(events, healed, "run string, fault string, healed double")
+    heals = given(events.sparkSession, healed, "run string, fault string, healed double")
     returns, offers = (
         _collect(metrics.returns(delivered, heals)),
         _collect(metrics.offers(events, heals)),
@@ -324,7 +327,9 @@ def _sequences(
     wanted = [(each.run, *pair) for each in told for pair in _by_label(each, pairs[each.run])]
     if not wanted:
         return {each.run: () for each in told}
-    frame = _small(events, wanted, "run string, protocol string, sender string, receiver string")
+    frame = given(
+        events.sparkSession, wanted, "run string, protocol string, sender string, receiver string"
+    )
     rows = _collect(metrics.sequences(events, frame))
     return {
         each.run: tuple(
@@ -372,8 +377,3 @@ def _collect(frame: DataFrame) -> Rows:
     for row in frame.collect():
         rows.setdefault(row[0], []).append(tuple(row)[1:])
     return rows
-
-
-def _small(like: DataFrame, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Make a small DataFrame of rows."""
-    return like.sparkSession.createDataFrame(list(rows), schema)

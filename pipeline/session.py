@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from stormcast.pipeline.gateway import remember_names
 from stormcast.pipeline.questions import CannotError
 
 if TYPE_CHECKING:
@@ -29,6 +30,19 @@ ROWS_PER_TASK: Final = 200_000
 """A sort of so many rows fits into the memory of a task on a laptop."""
 SMALL: Final = 300_000
 """Up to so many rows, generating faster code takes longer than it saves."""
+FOR_FEW: Final = {
+    # One task has all rows of a table: what sorts, groups and joins them needs no shuffle then.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.maxSinglePartitionBytes": str(1 << 60),
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Where planning costs more than the work."""
+_FOR_FEW_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewSize=192m"
+"""A Java that ends within seconds gains nothing by its best compiler."""
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -101,6 +115,7 @@ def spark_session(
             raise CannotError(
                 f"Spark does not start on {master}: {_last_line(said, error)}"
             ) from error
+        remember_names(session)
         try:
             yield session
         finally:
@@ -180,22 +195,23 @@ def _last_line(path: Path, error: Exception) -> str:
 
 def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, str]:
     """Return Spark's settings for this job."""
-    cores = len(os.sched_getaffinity(0))
-    partitions = max(cores, -(-rows // ROWS_PER_TASK))
     asked = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.adaptive.enabled": _flag(is_on=rows > SMALL),
-        "spark.sql.codegen.wholeStage": _flag(is_on=rows > SMALL),
-        "spark.sql.codegen.factoryMode": "FALLBACK" if rows > SMALL else "NO_CODEGEN",
         # Constraints that Spark infers for a computed table name columns that it no longer has.
         "spark.sql.constraintPropagation.enabled": "false",
         # A check that fails must fail: no null where a number was too large.
         "spark.sql.ansi.enabled": "true",
+        # Where in our code a column was made is not worth a stack trace for each of them.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
     }
+    asked |= _for_many(rows) if rows > SMALL else FOR_FEW
+    if rows <= SMALL:
+        asked["spark.driver.extraJavaOptions"] += f" {_FOR_FEW_JAVA}"
     if master.startswith("local"):
         # On one machine all work is done in the driver, and needs no network.
         asked |= {
@@ -207,8 +223,9 @@ def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, s
     return asked
 
 
-def _flag(*, is_on: bool) -> str:
-    return "true" if is_on else "false"
+def _for_many(rows: int) -> dict[str, str]:
+    cores = len(os.sched_getaffinity(0))
+    return {"spark.sql.shuffle.partitions": str(max(cores, -(-rows // ROWS_PER_TASK)))}
 
 
 def _memory_mib() -> int:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.questions import Budget
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import given
 from stormcast.pipeline.violations import event, plain, violations
 
 _LIMITS: Final = "run STRING, kind STRING, what STRING, per_message BOOLEAN, allowed DOUBLE"
@@ -18,8 +19,10 @@ _LIMITS: Final = "run STRING, kind STRING, what STRING, per_message BOOLEAN, all
 
 def over_budget(tables: Tables, budgets: Mapping[str, Budget], guarantee: str) -> DataFrame:
     """Find for each run and each limit of its budget the event that broke the limit."""
-    limits = tables.events.sparkSession.createDataFrame(
-        [limit for run, budget in budgets.items() for limit in _limits(run, budget)], _LIMITS
+    limits = given(
+        tables.events.sparkSession,
+        [limit for run, budget in budgets.items() for limit in _limits(run, budget)],
+        _LIMITS,
     )
     is_sent = F.col("kind") == "sent"
     sent = tables.events.groupBy("run").agg(

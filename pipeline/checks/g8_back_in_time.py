@@ -15,7 +15,7 @@ from stormcast.pipeline import words
 from stormcast.pipeline.questions import Arrivals, Expectations, OneView
 from stormcast.pipeline.tables import Tables, arrivals
 from stormcast.pipeline.tables.arrivals import PAIR
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import given, keep
 from stormcast.pipeline.tables.records import is_kind
 from stormcast.pipeline.violations import event, plain, union, violations
 
@@ -37,10 +37,10 @@ def back_in_time(tables: Tables, expected: Mapping[str, Expectations]) -> DataFr
     found = [_standstills(tables, expected)]
     counts = [row for run, one in expected.items() for row in _counts(run, one)]
     if counts:
-        found.append(_late(tables, session.createDataFrame(counts, _ARRIVALS)))
+        found.append(_late(tables, given(session, counts, _ARRIVALS)))
     views = [row for run, one in expected.items() for row in _views(run, one)]
     if views:
-        found.append(_apart(tables, session.createDataFrame(views, _VIEWS)))
+        found.append(_apart(tables, given(session, views, _VIEWS)))
     return union(*found)
 
 

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 
 def keep(table: DataFrame) -> DataFrame:
     """Compute a table now, and return it as the start of a new plan.
 
     Otherwise each plan would contain all plans before it, and most of the time of a small run would
-    go into planning.
+    go into planning. A table without rows is returned as one that Spark knows to be empty: it then
+    leaves out whatever is made of it.
     """
-    return table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+    if _is_known_to_be_empty(table):
+        return table.limit(0)
+    if table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
+        # Spark knows then that all rows are together, and need no shuffle to be sorted or joined.
+        table = table.coalesce(1)
+    kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+    return kept.limit(0) if _execution(kept).toRdd().isEmpty() else kept
+
+
+def _is_known_to_be_empty(table: DataFrame) -> bool:
+    """Whether the plan says that there are no rows: Spark computes nothing to find out."""
+    plan = _execution(table).optimizedPlan()
+    return bool(plan.nodeName() == "LocalRelation" and plan.data().isEmpty())
+
+
+def _execution(table: DataFrame) -> Any:  # noqa: ANN401 Py4J has no types
+    return table._jdf.queryExecution()  # noqa: SLF001 there is no public way to a plan
+
+
+def given(session: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """Make a table of rows that this process has. Arrow brings them to the JVM; of plain Python
+    rows Spark would make a table by Python processes of its own."""
+    arrow = import_module("pyarrow")
+    fields: Any = StructType.fromDDL(schema)
+    columns = zip(*rows, strict=True) if rows else ([] for _field in fields)
+    arrays = [arrow.array(list(column)) for column in columns]
+    table: Any = arrow.Table.from_arrays(arrays, fields.names)
+    return session.createDataFrame(table, fields)

@@ -24,7 +24,8 @@ from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two cores and two shuffle partitions; skipped where Spark cannot run."""
+    """Two cores and two shuffle partitions, as large jobs have them, but without the generated code
+    that takes longer than the tests; skipped where Spark cannot run."""
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         session.check_java()
@@ -32,6 +33,8 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(str(why))
     with session.spark_session("local[2]", rows=0) as running:
         running.conf.set("spark.sql.shuffle.partitions", "2")
+        running.conf.set("spark.sql.optimizer.disableHints", "false")
+        running.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
         yield running
 
 

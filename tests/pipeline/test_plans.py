@@ -1,0 +1,87 @@
+"""What a small job costs: planning, not work. These keep it low."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions
+
+from stormcast.pipeline.session import FOR_FEW
+from stormcast.pipeline.tables.kept import given, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "run STRING, at DOUBLE, number BIGINT, names ARRAY<STRING>"
+ROWS = [("one", 0.5, 3, ["a", "b"]), ("two", None, None, None)]
+
+
+@pytest.fixture
+def one_partition(spark: SparkSession) -> Iterator[SparkSession]:
+    before = {key: spark.conf.get(key) for key in FOR_FEW}
+    for key, value in FOR_FEW.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, value in before.items():
+        spark.conf.set(key, value)
+
+
+def _plan(table: DataFrame) -> str:
+    return str(table._jdf.queryExecution().executedPlan().toString())
+
+
+def test_given_rows_are_a_table(spark: SparkSession) -> None:
+    table = given(spark, ROWS, SCHEMA)
+
+    assert [tuple(row) for row in table.orderBy("run").collect()] == ROWS
+    assert table.dtypes[3] == ("names", "array<string>")
+
+
+def test_no_rows_are_a_table_too(spark: SparkSession) -> None:
+    assert given(spark, [], SCHEMA).collect() == []
+
+
+def test_what_is_made_of_an_empty_table_is_left_out(spark: SparkSession) -> None:
+    table = keep(given(spark, ROWS, SCHEMA))
+    nothing = keep(table.where("number > 5"))
+
+    joined = table.join(nothing.select("run"), "run")
+    assert "Join" not in _plan(joined)
+    assert "Scan ExistingRDD" not in _plan(joined)
+    assert keep(joined).collect() == []
+    assert keep(table.unionByName(nothing)).count() == len(ROWS)
+
+
+def test_an_empty_table_keeps_its_columns(spark: SparkSession) -> None:
+    table = given(spark, ROWS, SCHEMA)
+
+    assert keep(table.where("number > 5")).dtypes == table.dtypes
+
+
+def test_rows_in_one_partition_are_joined_and_sorted_without_a_shuffle(
+    one_partition: SparkSession,
+) -> None:
+    table = keep(given(one_partition, ROWS, SCHEMA))
+
+    last = table.groupBy("run").agg(functions.max("at").alias("last"))
+    assert "Exchange" not in _plan(table.join(last, "run", how="left"))
+
+
+def test_a_name_is_looked_up_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    client: Any = spark.sparkContext._gateway._gateway_client
+    send = client.send_command
+
+    def counted(command: str, *rest: Any) -> Any:
+        asked.append(command)
+        return send(command, *rest)
+
+    functions.upper(functions.col("run"))
+    monkeypatch.setattr(client, "send_command", counted)
+    functions.col("run")
+    assert asked == []
+    functions.upper(functions.col("run"))
+    assert len([command for command in asked if not command.startswith("m")]) == 1
