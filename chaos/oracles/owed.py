@@ -168,7 +168,7 @@ class Unowed(NamedTuple):
 
     sender: Member
     messages: int
-    missing: tuple[str, ...]
+    missing: tuple[Member, ...]
     is_alone: bool
     """Whether all of these multicasts were for the sender alone."""
 
@@ -193,7 +193,7 @@ def unowed_multicasts(evidence: Evidence, start: float, end: float) -> Iterator[
         meant = {
             short for place, _event in sent if place >= 0 for short in sender.views[place].members
         }
-        missing = tuple(member.name for member in living if member.short not in meant)
+        missing = tuple(member for member in living if member.short not in meant)
         is_alone = meant <= {sender.short}
         if missing or is_alone:
             messages = _messages(event for _place, event in sent)

@@ -20,6 +20,7 @@ from stormcast.chaos.oracles.verdict import (
     judge,
     worst,
 )
+from stormcast.chaos.session.facts import name_of
 from stormcast.chaos.session.record import RunRecord, ViewSeen
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import STOP
@@ -260,8 +261,9 @@ def _unowed(scenario: Scenario, evidence: Evidence, dests: Collection[str]) -> l
             continue
         start, end = (evidence.begin + time for time in (load.start, load.end))
         for unowed in unowed_multicasts(evidence, start, end):
-            sender = unowed.sender.name
-            missing = [name for name in unowed.missing if name in dests]
+            # The scenario has one name for all incarnations of a member.
+            sender = name_of(unowed.sender)
+            missing = [name for name in map(name_of, unowed.missing) if name in dests]
             if sender not in load.sources or not (
                 missing or (unowed.is_alone and {*dests} != {sender})
             ):

@@ -81,6 +81,32 @@ limits: {{run: 30s}}
     assert line in report(outcome).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("restarted", "why"),
+    [
+        ("n2", "90 multicasts of n2 from t=15 on were sent while it was alone"),
+        ("n1", "90 multicasts of n2 from t=15 on were never for n1, who were not in its views"),
+    ],
+)
+def test_a_restart_hides_no_load_that_was_never_for_somebody(restarted: str, why: str) -> None:
+    """Each incarnation of a member is named by its label then, and the scenario knows one name."""
+    rest = [name for name in ("n0", "n1", "n2") if name != restarted]
+    text = f"""{HEAD}
+cluster: {{members: 3, stack: udp, timing: fast}}
+workload:
+  - {{do: multicast, from: all, count: 5, rate: 20/s, size: 100B}}
+  - {{do: multicast, from: n2, count: 90, rate: 100/s, size: 100B, start: 15s}}
+timeline:
+  - {{at: 1s, do: partition, groups: [[{restarted}], [{', '.join(rest)}]], for: 40s}}
+  - {{at: 3s, do: restart, member: {restarted}}}
+expect:
+  - {{by: 60s, delivered: all}}
+limits: {{run: 70s}}
+"""
+    outcome = run_scenario(parse_scenario(text), 1)
+    assert why in [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
+
+
 # -- Loads to one member ---------------------------------------------------------------------------
 
 
