@@ -74,6 +74,33 @@ class Outgoing:
         if found is not None:
             yield found
 
+    def numbers(self) -> Iterator[tuple[Event, int, int]]:
+        """Yield the events by which messages left or were given up, each with the numbers of its
+        first and last message. A message in pieces is yielded once, with its last piece."""
+        at = 0
+        """The number of the last message that was yielded."""
+        pieces: Counter[int] = Counter()
+        """The pieces that have left of messages of which some have not, by the number."""
+        for event in self.events:
+            if event.kind == ABANDONED:
+                pieces.clear()
+                yield event, event.lo, event.hi
+                at = event.hi
+                continue
+            # A record keeps the low half of a number: of those that fit, the nearest to `at` is
+            # meant.
+            first = at + 1 + _signed(event.trim - (at + 1))
+            if not event.flags & FRAGMENT:
+                at = first + event.count - 1
+                yield event, first, at
+                continue
+            pieces[event.trim] += 1
+            cut = self.cuts.get(event.trim)
+            if cut is not None and pieces[event.trim] == cut.count:
+                del pieces[event.trim]
+                at = first
+                yield event, first, first
+
 
 class Incoming:
     """The deliveries of one member's windows on one connection, and what its application was
@@ -148,7 +175,7 @@ def not_sent(evidence: Evidence) -> Iterator[Violation]:
         if outgoing.sender.version < SAYS_BOTH_ENDS:
             continue
         reached = 0
-        for event, first, last in _numbers(outgoing):
+        for event, first, last in outgoing.numbers():
             if first > reached + 1:
                 yield _skipped(outgoing, reached + 1, first - 1, event)
             reached = max(reached, last)
@@ -168,43 +195,16 @@ def sent_again(evidence: Evidence) -> Iterator[Violation]:
         if outgoing.sender.version < SAYS_BOTH_ENDS:
             continue
         reached = 0
-        for event, first, last in _numbers(outgoing):
+        for event, first, last in outgoing.numbers():
             if first <= reached:
                 detail = f"message {first} to {_dest(evidence, outgoing.dest)} left a second time"
                 yield Violation(event.time, detail, ((outgoing.sender, event),))
             reached = max(reached, last)
 
 
-def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
-    """Yield the events by which messages left or were given up, each with the numbers of its first
-    and last message. A message in pieces is yielded once, with its last piece."""
-    at = 0
-    """The number of the last message that was yielded."""
-    pieces: Counter[int] = Counter()
-    """The pieces that have left of messages of which some have not, by the message's number."""
-    for event in outgoing.events:
-        if event.kind == ABANDONED:
-            pieces.clear()
-            yield event, event.lo, event.hi
-            at = event.hi
-            continue
-        # A record keeps the low half of a number: of those that fit, the nearest to `at` is meant.
-        first = at + 1 + _signed(event.trim - (at + 1))
-        if not event.flags & FRAGMENT:
-            at = first + event.count - 1
-            yield event, first, at
-            continue
-        pieces[event.trim] += 1
-        cut = outgoing.cuts.get(event.trim)
-        if cut is not None and pieces[event.trim] == cut.count:
-            del pieces[event.trim]
-            at = first
-            yield event, first, first
-
-
 def last_number(outgoing: Outgoing) -> int:
     """Return the highest number of a message that left or was given up; 0: none did."""
-    return max((last for _event, _first, last in _numbers(outgoing)), default=0)
+    return max((last for _event, _first, last in outgoing.numbers()), default=0)
 
 
 def _signed(difference: int) -> int:

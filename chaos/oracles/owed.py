@@ -6,18 +6,19 @@ ran while its sender was alone owed nothing to any other member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from stormcast.chaos.oracles import g1_multicast
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_no_loss import was_given_up
-from stormcast.chaos.oracles.groups import Stream, last_view
+from stormcast.chaos.oracles.groups import MULTICAST, Stream, last_view
 from stormcast.chaos.oracles.hand_over import UNSAID_SECONDS
 from stormcast.chaos.oracles.history import Member
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
-from stormcast.node.trace import HANDED, Event
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import HANDED, SENT, Event
 
 
 class Owed(NamedTuple):
@@ -173,28 +174,59 @@ class Unowed(NamedTuple):
     """Whether all of these multicasts were for the sender alone."""
 
 
-def unowed_multicasts(evidence: Evidence, start: float, end: float) -> Iterator[Unowed]:
-    """Yield senders whose multicasts between two times were for themselves alone, or never for some
-    members that lived all the time: such a load proves less than it seems to."""
-    living = [
+def unowed_multicasts(
+    evidence: Evidence, sender: Member, numbers: Collection[int], before: int
+) -> Unowed | None:
+    """Return what of a living member's multicasts was for itself alone, or never for some members
+    that have lived since it sent the first of them; None if all were for everybody.
+
+    The multicasts have these numbers among those that the member offered to its group, after
+    `before` that earlier incarnations of it had offered.
+    """
+    sent = [
+        (batch, count)
+        for batch in _numbered(evidence, sender)
+        if (count := sum(before + number in numbers for number in batch.numbers))
+    ]
+    if not sent:
+        return None
+    meant = {
+        short
+        for batch, _count in sent
+        if batch.place >= 0
+        for short in sender.views[batch.place].members
+    }
+    missing = tuple(
         member
         for member in evidence.members.values()
-        if member.lives and member.started <= start and last_view(member) is not None
-    ]
-    for stream in evidence.groups.streams.values():
-        sender = stream.sender
-        sent = [
-            (place, event)
-            for place, event in zip(stream.sent_in, stream.sent, strict=True)
-            if start <= event.time <= end
-        ]
-        if not sent or not sender.lives:
-            continue
-        meant = {
-            short for place, _event in sent if place >= 0 for short in sender.views[place].members
-        }
-        missing = tuple(member for member in living if member.short not in meant)
-        is_alone = meant <= {sender.short}
-        if missing or is_alone:
-            messages = _messages(event for _place, event in sent)
-            yield Unowed(sender, messages, missing, is_alone)
+        if member.lives
+        and member.started <= sent[0][0].time
+        and last_view(member) is not None
+        and member.short not in meant
+    )
+    is_alone = meant <= {sender.short}
+    if not (missing or is_alone):
+        return None
+    return Unowed(sender, sum(count for _batch, count in sent), missing, is_alone)
+
+
+class _Batch(NamedTuple):
+    """Multicasts that left together."""
+
+    time: float
+    place: int
+    """The place of the sender's view."""
+    numbers: range
+    """As the application's messages to the group are counted."""
+
+
+def _numbered(evidence: Evidence, sender: Member) -> Iterator[_Batch]:
+    """Yield a member's multicasts that have a seqno."""
+    stream = evidence.groups.streams.get(sender.short)
+    outgoing = evidence.application.outgoing.get((sender.short, GROUP))
+    if stream is None or outgoing is None:
+        return
+    places = {event.lo: place for place, event in zip(stream.sent_in, stream.sent, strict=True)}
+    for event, first, last in outgoing.numbers():
+        if event.kind == SENT and event.protocol in MULTICAST:
+            yield _Batch(event.time, places[event.lo], range(first, last + 1))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
 from stormcast.chaos.language.scenario import Expect, ExpectView, Scenario
-from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.owed import unowed_multicasts
 from stormcast.chaos.oracles.verdict import (
     RUN,
     Finding,
@@ -22,6 +19,7 @@ from stormcast.chaos.oracles.verdict import (
 )
 from stormcast.chaos.session.facts import name_of
 from stormcast.chaos.session.record import RunRecord, ViewSeen
+from stormcast.chaos.session.unowed import unowed_findings
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import STOP
 
@@ -198,13 +196,21 @@ def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     from sending by causes that no trace shows."""
     if scenario.workload and not run.delivered:
         return [Finding(RUN, Verdict.UNKNOWN, "nothing was delivered")]
+    last = _last_sent(run)
     silent = sorted(
         {
             f"{source} to {dest}"
             for load in scenario.workload
             for source, dest in load.pairs()
             if (source, dest) not in run.reached
-            and _lived_together(run, source, dest, load.start, load.end)
+            and _lived_together(
+                run,
+                source,
+                dest,
+                load.start,
+                # What is late, or kept waiting, leaves after the end that the scenario foresees.
+                max(load.end, last.get((source, None if load.do == "multicast" else dest), 0.0)),
+            )
             and not (source == dest and "DONT_LOOPBACK" in load.flags)
         }
     )
@@ -212,6 +218,19 @@ def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
         return []
     detail = f"{len(silent)} pairs of the workload delivered nothing: traffic is below the floor"
     return [Finding(RUN, Verdict.UNKNOWN, detail, tuple(silent[:5]))]
+
+
+def _last_sent(run: RunRecord) -> dict[tuple[str, str | None], float]:
+    """Return when each member sent last to each dest; no dest: the group."""
+    evidence = run.evidence
+    names = {member.short: name_of(member) for member in evidence.members.values()}
+    last: dict[tuple[str, str | None], float] = {}
+    for (source, to), outgoing in evidence.application.outgoing.items():
+        if outgoing.events and (to == GROUP or to in names):
+            pair = names[source], names.get(to)
+            at = outgoing.events[-1].time - evidence.begin
+            last[pair] = max(last.get(pair, 0.0), at)
+    return last
 
 
 def _lived_together(run: RunRecord, one: str, other: str, start: float, end: float) -> bool:
@@ -232,46 +251,6 @@ def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
         _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
         for expect in scenario.expect
     ]
-
-
-def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
-    """Return doubts about expectations that all is delivered: multicasts that were never for some
-    of the expected dests, because their sender was alone or in views without them."""
-    dests = {
-        name
-        for expect in scenario.expect
-        if isinstance(expect, Expect) and expect.count is None
-        for name in expect.dests
-    }
-    return [Finding(RUN, Verdict.UNKNOWN, line) for line in _unowed(scenario, evidence, dests)]
-
-
-def unowed_loads(scenario: Scenario, evidence: Evidence) -> tuple[str, ...]:
-    """Return a line on each load of multicasts that was never for some members, whether or not the
-    scenario expects them to have it: the load proves less than it seems to."""
-    return tuple(_unowed(scenario, evidence, {*scenario.cluster.members}))
-
-
-def _unowed(scenario: Scenario, evidence: Evidence, dests: Collection[str]) -> list[str]:
-    if not dests or evidence.defects:
-        return []
-    found: dict[str, None] = {}
-    for load in scenario.workload:
-        if load.do != "multicast":
-            continue
-        start, end = (evidence.begin + time for time in (load.start, load.end))
-        for unowed in unowed_multicasts(evidence, start, end):
-            # The scenario has one name for all incarnations of a member.
-            sender = name_of(unowed.sender)
-            missing = [name for name in map(name_of, unowed.missing) if name in dests]
-            if sender not in load.sources or not (
-                missing or (unowed.is_alone and {*dests} != {sender})
-            ):
-                continue
-            what = f"{unowed.messages} multicasts of {sender} from t={load.start:g} on were"
-            who = f"never for {', '.join(missing)}, who were not in its views"
-            found[f"{what} {'sent while it was alone' if unowed.is_alone else who}"] = None
-    return list(found)
 
 
 def _delivered(expect: Expect, run: RunRecord) -> Finding:

@@ -13,8 +13,8 @@ from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
 from stormcast.chaos.records.directory import TakenError
-from stormcast.chaos.session.judging import unowed_loads
 from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.unowed import unowed_loads
 from stormcast.chaos.session.versions import versions
 from stormcast.node.settings import is_path
 from stormcast.whole import write_whole

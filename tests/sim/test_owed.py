@@ -48,7 +48,7 @@ def test_a_run_says_what_was_owed_and_what_of_it_arrived() -> None:
         (
             IMPATIENT,
             "timeline:\n  - {at: 600ms, do: partition, groups: [[n0, n1], [n2]], for: 5s}\n",
-            "89 multicasts of n0 from t=2 on were never for n2, who were not in its views",
+            "90 multicasts of n0 from t=2 on were never for n2, who were not in its views",
         ),
     ],
 )
@@ -97,7 +97,7 @@ workload:
   - {{do: multicast, from: all, count: 5, rate: 20/s, size: 100B}}
   - {{do: multicast, from: n2, count: 90, rate: 100/s, size: 100B, start: 15s}}
 timeline:
-  - {{at: 1s, do: partition, groups: [[{restarted}], [{', '.join(rest)}]], for: 40s}}
+  - {{at: 1s, do: partition, groups: [[{restarted}], [{", ".join(rest)}]], for: 40s}}
   - {{at: 3s, do: restart, member: {restarted}}}
 expect:
   - {{by: 60s, delivered: all}}
@@ -105,6 +105,40 @@ limits: {{run: 70s}}
 """
     outcome = run_scenario(parse_scenario(text), 1)
     assert why in [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
+
+
+def test_a_load_is_what_was_sent_of_it_whenever_that_was() -> None:
+    """Who comes late sends what was due at once; of its other load, everybody gets everything."""
+    text = f"""{HEAD}
+cluster: {{members: 4, stack: udp, timing: fast, late: [n2]}}
+workload:
+  - {{do: multicast, from: [n0, n2], count: 20, rate: 10/s, size: 100B}}
+  - {{do: multicast, from: [n2], count: 20, rate: 10/s, size: 100B, start: 50s}}
+timeline:
+  - {{at: 10s, do: partition, groups: [[n2], [n0, n1, n3]], for: 20s}}
+  - {{at: 10s, do: join, member: n2}}
+expect:
+  - {{by: 80s, delivered: all}}
+limits: {{run: 90s}}
+"""
+    outcome = run_scenario(parse_scenario(text), 1)
+    line = "20 multicasts of n2 from t=0 on were sent while it was alone"
+    assert line in [f.detail for f in outcome.judgement.findings if f.guarantee == RUN]
+
+
+def test_a_load_that_came_late_and_reached_nobody_is_below_the_floor() -> None:
+    text = f"""{HEAD}
+cluster: {{members: 3, stack: udp, timing: fast, late: [n2]}}
+workload:
+  - {{do: multicast, from: [n2], count: 20, rate: 10/s, size: 100B}}
+timeline:
+  - {{at: 10s, do: partition, groups: [[n2], [n0, n1]], for: 20s}}
+  - {{at: 10s, do: join, member: n2}}
+limits: {{run: 60s}}
+"""
+    found = run_scenario(parse_scenario(text), 1).judgement.findings
+    below = [f for f in found if "traffic is below the floor" in f.detail]
+    assert [f.witness for f in below] == [("n2 to n0", "n2 to n1")]
 
 
 # -- Loads to one member ---------------------------------------------------------------------------
