@@ -63,6 +63,8 @@ def _unowed(scenario: Scenario, evidence: Evidence) -> Iterator[tuple[ScenarioLo
             if name in senders:
                 sender, of_load = senders[name], numbers[name].pop(0)
                 before = _offered_before(evidence, sender)
+                # Of what a member sent before this run no load of the scenario knows.
+                before -= _before_begin(evidence, sender)
                 unowed = unowed_multicasts(evidence, sender, of_load, before)
                 if unowed is not None:
                     yield load, unowed
@@ -92,5 +94,12 @@ def _offered_before(evidence: Evidence, sender: Member) -> int:
         member = evidence.find(short)
         if dest == GROUP and member is not sender and name_of(member) == name_of(sender):
             told = outgoing.offered.hi if outgoing.offered is not None else 0
-            offered += max(told, last_number(outgoing))
+            offered += max(told, last_number(outgoing)) - _before_begin(evidence, member)
     return offered
+
+
+def _before_begin(evidence: Evidence, sender: Member) -> int:
+    """Return how many multicasts of a member had left before the run began, as in a soak."""
+    outgoing = evidence.application.outgoing.get((sender.short, GROUP))
+    numbers = outgoing.numbers() if outgoing is not None else ()
+    return max((last for event, _first, last in numbers if event.time < evidence.begin), default=0)
