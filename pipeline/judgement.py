@@ -30,7 +30,11 @@ class Figures:
     """A run in a few numbers."""
 
     messages: int = 0
+    """Messages that left: one in pieces counts once."""
     delivered: int = 0
+    """Messages that arrived, at each receiver."""
+    has_sent: bool = False
+    """Whether anything left, if only a piece of a message."""
     events: int = 0
     begin: float = 0.0
     """The time at which the run began, on the clock of its traces."""

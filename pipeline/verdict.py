@@ -31,7 +31,7 @@ from stormcast.pipeline.halves import Runs, check_spark, in_halves
 from stormcast.pipeline.judgement import Death, Figures, Judgement, Probe
 from stormcast.pipeline.measured import Breach
 from stormcast.pipeline.questions import Question
-from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables import Tables, arrivals
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import Check, union
 from stormcast.pipeline.witness import describe
@@ -288,18 +288,21 @@ class Verifier:
 
     @staticmethod
     def _figures(_runs: Runs, tables: Tables) -> dict[str, Figures]:
-        is_sent, is_delivered = F.col("kind") == "sent", F.col("kind") == "delivered"
         # The host's clock did not begin with the run: so use the phases that the rig recorded.
         begin, end = (
             F.when((F.col("kind") == "phase") & (F.col("text") == word), F.col("time"))
             for word in ("begin", "end")
         )
-        counted = tables.events.groupBy("run").agg(
-            F.sum(F.when(is_sent, F.col("count")).otherwise(0)).alias("messages"),
-            F.sum(F.when(is_delivered, F.col("count")).otherwise(0)).alias("delivered"),
-            F.count(F.lit(1)).alias("events"),
-            F.coalesce(F.min(begin), F.min("time")).alias("begin"),
-            F.coalesce(F.max(end), F.max("time")).alias("end"),
+        counted = (
+            tables.events.groupBy("run")
+            .agg(
+                F.count(F.lit(1)).alias("events"),
+                F.max(F.col("kind") == "sent").alias("has_sent"),
+                F.coalesce(F.min(begin), F.min("time")).alias("begin"),
+                F.coalesce(F.max(end), F.max("time")).alias("end"),
+            )
+            .join(arrivals.counted(tables), "run", how="left")
+            .na.fill(0, ["messages", "delivered"])
         )
         bites: dict[str, dict[str, Probe]] = {}
         for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
@@ -404,6 +407,7 @@ def _figures_of(row: Row, bites: Mapping[str, Probe], deaths: Sequence[Row]) -> 
         deaths=tuple(_death(each, each.time - begin) for each in deaths),
         messages=row.messages,
         delivered=row.delivered,
+        has_sent=row.has_sent,
         events=row.events,
         begin=row.begin or 0.0,
         seconds=(row.end or 0.0) - (row.begin or 0.0),
@@ -429,7 +433,7 @@ def _explained(finding: Finding, deaths: Sequence[Death]) -> Finding:
 def _doubts(question: Question, figures: Figures) -> list[Finding]:
     """Return findings because of which even a run without violations proves nothing."""
     found = []
-    if not figures.messages:
+    if not figures.has_sent:
         found.append(Finding(RUN, Verdict.UNKNOWN, "nothing was sent"))
     for fault, one in figures.bites.items():
         if one.bites < question.min_bites:

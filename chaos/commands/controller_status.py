@@ -49,7 +49,7 @@ class ControllerStatus:
         )
         self._messages = Counter(
             "stormcast_run_messages",
-            "Messages that members accepted in all runs.",
+            "Messages that members sent in all runs.",
             ("scenario",),
             registry=self.registry,
         )

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
+from stormcast.chaos.oracles.application import Large, Outgoing
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import MULTICAST, Installed
 from stormcast.chaos.oracles.history import Member
@@ -37,6 +38,7 @@ class Facts:
     sent_by_pair: dict[Pair, int] = field(default_factory=dict)
     reached: Reached = field(default_factory=dict)
     sent: int = 0
+    """Messages that left."""
     delivered: int = 0
     last_arrival: float = 0.0
     """Time of the last delivery, of a message or of a piece."""
@@ -51,7 +53,7 @@ class _MemberEvent(NamedTuple):
     event: Event | None
 
 
-class _Large(NamedTuple):
+class _Span(NamedTuple):
     """A message that left in pieces."""
 
     first: int
@@ -63,17 +65,22 @@ class _Pieces:
     """The messages that left in pieces, and what has arrived of them."""
 
     def __init__(self, evidence: Evidence) -> None:
-        self._large: dict[tuple[int, int, int, int, int], _Large] = {}
+        self._large: dict[tuple[int, int, int, int, int], _Span] = {}
         """By sender, destination, connection, seqno and digest of a piece."""
         for outgoing in evidence.application.outgoing.values():
             for large in outgoing.large() if outgoing.cuts else ():
-                if large.is_whole:
-                    span = _Large(large.pieces[0].lo, large.pieces[-1].hi)
-                    for piece in large.pieces:
-                        key = outgoing.sender.short, outgoing.dest, piece.conn, piece.lo
-                        self._large[(*key, piece.digest)] = span
+                # One that was given up in its middle leaves again, on another connection.
+                for _conn, pieces in groupby(large.pieces, key=attrgetter("conn")):
+                    self._note(outgoing, Large(large.cut, [*pieces]))
         self._arrived: dict[tuple[int, int, int, int, int], set[int]] = {}
         """The pieces that have arrived, by receiver, sender, connection, window and message."""
+
+    def _note(self, outgoing: Outgoing, large: Large) -> None:
+        if large.is_whole:
+            span = _Span(large.pieces[0].lo, large.pieces[-1].hi)
+            for piece in large.pieces:
+                key = outgoing.sender.short, outgoing.dest, piece.conn, piece.lo
+                self._large[(*key, piece.digest)] = span
 
     def left(self, sender: int, piece: Event) -> int:
         """Return how many messages left with a piece: one with the last."""
@@ -168,16 +175,15 @@ class _Reading:
         elif event.kind == VIEW:
             self._change_view(member, event)
         elif event.kind == SENT:
-            self.facts.sent += event.count
             self._send(member, event)
         else:
-            self.facts.delivered += event.count
             self._arrive(member, event)
 
     def _send(self, member: Member, event: Event) -> None:
         count = event.count
         if event.flags & FRAGMENT:
             count = self._pieces.left(member.short, event)
+        self.facts.sent += count
         is_multicast = event.protocol in MULTICAST or event.peer == wire.GROUP
         for short in self._audience(member, event) if is_multicast else (event.peer,):
             if short in self._names:
@@ -201,16 +207,17 @@ class _Reading:
                     yield short
 
     def _arrive(self, member: Member, event: Event) -> None:
+        count = event.count
+        if event.flags & FRAGMENT:
+            count = self._pieces.arrived(member.short, event)
+        self.facts.delivered += count
         source = self._names.get(event.peer)
         if source is None:
             return
         now = self._since(event.time)
         self.facts.last_arrival = max(self.facts.last_arrival, now)
-        count = event.count
-        if event.flags & FRAGMENT:
-            count = self._pieces.arrived(member.short, event)
-            if not count:
-                return
+        if not count:
+            return
         pair = source, self._names[member.short]
         reached = self.facts.reached.setdefault(pair, [])
         if event.peer in self._gone and pair in self.facts.sent_by_pair:

@@ -78,8 +78,9 @@ class RunRecord:
     """Events that the simulator processed: how much work the run was. Elsewhere those in traces."""
     seconds: float
     sent: int
-    """Messages accepted from the workload."""
+    """Messages that left: one in pieces counts once."""
     delivered: int
+    """Messages that arrived, at each receiver."""
     bites: dict[str, int]
     """The number of effects of each fault, by id."""
     kinds: dict[str, str]

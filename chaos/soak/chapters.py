@@ -14,7 +14,6 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue
 from stormcast.chaos.oracles.reading import APART_SECONDS
-from stormcast.node.trace import DELIVERED, SENT
 from stormcast.node.trace.files import (
     blocks_from,
     count_events,
@@ -65,9 +64,9 @@ class Chapters:
         by = count_events(before) - self._begun_at.get(label, 0)
         return before + shifted(self._since.get(label, b""), by)
 
-    def turn(self, evidence: Evidence) -> tuple[int, int]:
+    def turn(self, evidence: Evidence) -> None:
         """End the chapter, whose evidence is given, at a moment of rest, and write the prologue of
-        the next one. Return how many messages that prologue says were sent, and delivered."""
+        the next one."""
         told = prologue(evidence, evidence.rig.end)
         self._prologue = {
             label: one.packed(self._walls[label], self._ahead(label), xxh3_64_intdigest)
@@ -76,9 +75,6 @@ class Chapters:
         }
         self._since = {}
         self._begun_at = dict(self.read)
-        events = [event for one in told.values() for event in one.events]
-        sent = sum(event.count for event in events if event.kind == SENT)
-        return sent, sum(event.count for event in events if event.kind == DELIVERED)
 
     def _ahead(self, label: str) -> float:
         """Return by how many seconds the evidence has shifted the times of a trace."""

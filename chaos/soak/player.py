@@ -138,7 +138,9 @@ class Soak:
             judgement, is_over = _doubted(judgement, detail), True
         if not why:
             # What happened later, while this was judged, is of the next chapter.
-            self._before = self._chapters.turn(run.evidence)
+            self._chapters.turn(run.evidence)
+            # A prologue tells of windows; none of its batches counts as messages.
+            self._before = 0, 0
             self._forget(run.evidence)
             self._windows = 0
         else:

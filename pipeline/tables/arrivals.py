@@ -86,6 +86,15 @@ def owed(steps: DataFrame) -> DataFrame:
     )
 
 
+def counted(tables: Tables) -> DataFrame:
+    """Return how many messages left in each run, and how many arrived at all receivers together:
+    run, messages, delivered. A message in pieces is one message."""
+    large = keep(_large(tables.application.both_ends))
+    sent = _sent(tables.events, large).groupBy("run").agg(F.sum("count").alias("messages"))
+    arrived = _arrived(tables.events, large).groupBy("run").agg(F.sum("count").alias("delivered"))
+    return sent.join(arrived, "run", how="full_outer")
+
+
 # -- Messages that left, and arrived ---------------------------------------------------------------
 
 

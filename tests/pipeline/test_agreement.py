@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.session.facts import facts_of
 from stormcast.pipeline.findings import Finding
 from stormcast.pipeline.judgement import Judgement
 from tests.oracles.corpus import Case
@@ -32,6 +35,14 @@ def test_both_find_the_same_guarantees_broken(case: Case, judgements: dict[str, 
     assert set(violated) == set(case.violates) & set(JUDGED), violated
     assert {finding.guarantee for finding in judgement.findings} == set(JUDGED)
     assert all(str(finding.verdict) != "unknown" for finding in judgement.findings)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_both_count_the_same_messages(case: Case, judgements: dict[str, Judgement]) -> None:
+    """A message in pieces is one."""
+    facts = facts_of(Evidence.from_blocks(case.blocks, xxh3_64_intdigest))
+    figures = judgements[case.name].figures
+    assert (figures.messages, figures.delivered) == (facts.sent, facts.delivered)
 
 
 @pytest.mark.parametrize(

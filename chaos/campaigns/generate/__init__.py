@@ -32,7 +32,7 @@ class Least(NamedTuple):
     """The least that a run must have met to count as a test."""
 
     messages: int
-    """Messages accepted from the workload."""
+    """Messages that left: one in pieces counts once."""
     bites: int
     """Number of faults that bit."""
 
