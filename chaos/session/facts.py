@@ -21,6 +21,8 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import MULTICAST, Installed
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.records import VIEW_MASK
+from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED
+from stormcast.chaos.session.ledger import Ledger, Messages
 from stormcast.chaos.session.record import Life, Pair, Reached, ResyncTimes, ViewSeen
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
@@ -36,7 +38,10 @@ class Facts:
     lives: dict[str, Life] = field(default_factory=dict)
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
     sent_by_pair: dict[Pair, int] = field(default_factory=dict)
+    """The messages that had to arrive."""
     reached: Reached = field(default_factory=dict)
+    reached_of_sent: Reached = field(default_factory=dict)
+    """The same, of messages that had to arrive: others do not stand in for them."""
     sent: int = 0
     """Messages that left."""
     delivered: int = 0
@@ -87,19 +92,20 @@ class _Pieces:
         large = self._large.get((sender, piece.peer, piece.conn, piece.lo, piece.digest))
         return int(large is not None and piece.hi == large.last)
 
-    def arrived(self, receiver: int, piece: Event) -> int:
-        """Return how many messages arrived with a piece: one with the last that was missing."""
+    def arrived(self, receiver: int, piece: Event) -> tuple[int, int]:
+        """Return how many messages arrived with a piece, one with the last that was missing, and
+        the seqno of its last piece."""
         dest = wire.GROUP if piece.protocol in MULTICAST else receiver
         large = self._large.get((piece.peer, dest, piece.conn, piece.lo, piece.digest))
         if large is None:
-            return 0
+            return 0, 0
         key = receiver, piece.peer, piece.conn, piece.epoch, large.first
         arrived = self._arrived.setdefault(key, set())
         arrived.add(piece.lo)
         if len(arrived) <= large.last - large.first:
-            return 0
+            return 0, 0
         del self._arrived[key]
-        return 1
+        return 1, large.last
 
 
 def facts_of(evidence: Evidence, start: float = 0.0) -> Facts:
@@ -140,6 +146,7 @@ class _Reading:
         """The view that each member holds, by its short id."""
         self._gone: set[int] = set()
         self._pieces = _Pieces(evidence)
+        self._ledger = Ledger()
         self._names = {m.short: name_of(m) for m in evidence.members.values()}
         self._views = {
             m.short: {view.number & VIEW_MASK: view for view in m.views}
@@ -149,6 +156,7 @@ class _Reading:
             self._introduce(member)
         for told in _in_order(evidence):
             self._take(told)
+        self._settle()
 
     def _since(self, time: float) -> float:
         """Return the seconds from the start: a difference of times is exact to a nanosecond."""
@@ -188,9 +196,10 @@ class _Reading:
         for short in self._audience(member, event) if is_multicast else (event.peer,):
             if short in self._names:
                 pair = self._names[member.short], self._names[short]
-                known = self.facts.sent_by_pair.get(pair, 0)
+                self.facts.sent_by_pair.setdefault(pair, 0)
                 # Nobody wants what is sent to one that has ended: its sender did not know.
-                self.facts.sent_by_pair[pair] = known + (0 if short in self._gone else count)
+                if count and short not in self._gone:
+                    self._ledger.send(member.short, short, _messages(event, event.hi))
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
         """Yield the members that a multicast is for: members of the sender's view that have not
@@ -208,8 +217,9 @@ class _Reading:
 
     def _arrive(self, member: Member, event: Event) -> None:
         count = event.count
+        last = event.hi
         if event.flags & FRAGMENT:
-            count = self._pieces.arrived(member.short, event)
+            count, last = self._pieces.arrived(member.short, event)
         self.facts.delivered += count
         source = self._names.get(event.peer)
         if source is None:
@@ -220,11 +230,9 @@ class _Reading:
             return
         pair = source, self._names[member.short]
         reached = self.facts.reached.setdefault(pair, [])
-        if event.peer in self._gone and pair in self.facts.sent_by_pair:
-            # What its sender left under way was expected no more, and came all the same.
-            self.facts.sent_by_pair[pair] += count
         before = reached[-1][1] if reached else 0
         reached.append((now, before + count))
+        self._ledger.arrive(now, event.peer, member.short, _messages(event, last))
 
     def _change_view(self, member: Member, event: Event) -> None:
         views = self._views[member.short]
@@ -235,23 +243,33 @@ class _Reading:
         before = self._now.get(member.short)
         self._now[member.short] = view
         for short in set(before.members if before else ()).difference(view.members):
-            self._part(member.short, short)
+            self._ledger.part(member.short, short)
 
     def _end(self, member: Member) -> None:
         self._gone.add(member.short)
         for other in self._names:
-            self._part(member.short, other)
+            self._ledger.part(member.short, other)
 
-    def _part(self, one: int, other: int) -> None:
-        """Expect no more messages between two members that parted than have arrived."""
+    def _settle(self) -> None:
+        """Count what had to arrive, and when it did."""
         facts = self.facts
-        if one not in self._names or other not in self._names:
-            return
-        here, there = self._names[one], self._names[other]
-        for pair in ((here, there), (there, here)):
-            sent, reached = facts.sent_by_pair.get(pair), facts.reached.get(pair)
-            if sent is not None:
-                facts.sent_by_pair[pair] = min(sent, reached[-1][1] if reached else 0)
+        for (sender, receiver), owed in self._ledger.owed():
+            if owed:
+                facts.sent_by_pair[self._names[sender], self._names[receiver]] += owed
+        for time, (sender, receiver), owed in self._ledger.arrivals():
+            reached = facts.reached_of_sent.setdefault(
+                (self._names[sender], self._names[receiver]), []
+            )
+            before = reached[-1][1] if reached else 0
+            reached.append((time, before + owed))
+
+
+def _messages(event: Event, last: int) -> Messages:
+    """Return the messages of a batch; `last` is the seqno of the last piece of one in pieces."""
+    if event.protocol == UNNUMBERED:
+        return Messages(("digest", event.digest), 0, event.count)
+    numbering = ("stream", 0) if event.protocol in MULTICAST else ("conn", event.conn)
+    return Messages(numbering, last if event.flags & FRAGMENT else event.lo, last)
 
 
 def name_of(member: Member) -> str:

@@ -259,8 +259,9 @@ def _delivered(expect: Expect, run: RunRecord) -> Finding:
     if not pairs:
         detail = f"nobody sent what was expected by t={expect.by:g}"
         return Finding("G8", Verdict.UNKNOWN, detail)
+    arrived = run.reached if expect.count is not None else run.reached_of_sent
     for pair, wanted in pairs.items():
-        reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
+        reached = [count for time, count in arrived.get(pair, []) if time <= expect.by]
         got = reached[-1] if reached else 0
         if got < wanted:
             late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")

@@ -88,11 +88,14 @@ class RunRecord:
     mismatches: list[str]
     """Deliveries whose payload is not the one that its sender made."""
     sent_by_pair: dict[Pair, int]
+    """The messages that had to arrive."""
     reached: Reached
     complete: bool
     """Whether the workload ended within the limits, and messages had come to rest."""
     stalled_for: float
     """Seconds without any delivery at the end, where members still held messages to send."""
+    reached_of_sent: Reached = field(default_factory=dict)
+    """The same, of messages that had to arrive: others do not stand in for them."""
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
     """The views that each incarnation installed, in order; empty where nobody forms a group."""
     lives: dict[str, Life] = field(default_factory=dict)

@@ -68,6 +68,7 @@ def record_of(
         mismatches=mismatches if seen is None else list(seen.mismatches),
         sent_by_pair=facts.sent_by_pair,
         reached=facts.reached,
+        reached_of_sent=facts.reached_of_sent,
         complete=is_over and not ending.is_unsettled,
         stalled_for=end - facts.last_arrival if has_backlog else 0.0,
         views=facts.views,

@@ -84,14 +84,16 @@ def _late(tables: Tables, wanted: DataFrame) -> DataFrame:
     )
     key = [*PAIR, "by", "begin", "wanted", "is_of_all"]
     arrived = steps.where(F.col("arrived") > 0).select(
-        *PAIR, "time", "number", "receiver", "arrived"
+        *PAIR, "time", "number", "receiver", "arrived", "met"
     )
     is_in_time = F.col("time") - F.col("begin") <= F.col("by") + _NANOSECOND
     last = F.max(F.when(is_in_time, F.struct("time", "number", "receiver"))).alias("last")
+    # Of all that was sent nothing else stands in for what had to arrive.
+    counts = F.when(F.col("is_of_all"), F.col("met")).otherwise(F.col("arrived"))
     had = (
         asked.join(arrived, [*PAIR], how="left")
         .groupBy(*key)
-        .agg(F.coalesce(F.sum(F.when(is_in_time, F.col("arrived"))), F.lit(0)).alias("had"), last)
+        .agg(F.coalesce(F.sum(F.when(is_in_time, counts)), F.lit(0)).alias("had"), last)
         .where(F.col("had") < F.col("wanted"))
     )
     detail = F.concat(

@@ -2,34 +2,41 @@
 
 A message in pieces is sent with its last piece, and has arrived when all of them have. A multicast
 is for the members of its sender's view, as far as they have its sender in theirs. What had not
-arrived when two members parted need not arrive any more.
+arrived when two members parted need not arrive any more, and does not stand in for another message
+if it comes all the same: messages are told apart by their seqnos.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.ranges import with_last
+from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
-from stormcast.pipeline.tables.records import is_kind, is_multicast
+from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
 
 PAIR: Final = ("run", "source", "dest")
 """Names, which all incarnations of a member share."""
 AFTER_ALL: Final = (1 << 63) - 1
 """Stands for the number of an end, which comes after all events of its member."""
+_WAY: Final = ("run", "sender", "receiver")
+"""Incarnations, by their short ids."""
+_NUMBERING: Final = ("counted_by", "counter")
+"""What counts messages (see `_numbering`)."""
+_KNOWN_BY: Final = (*_NUMBERING, "lo", "hi")
 _LARGE: Final = (*DEST, "conn", "trim")
 
 
 def steps(tables: Tables, runs: DataFrame) -> DataFrame:
-    """Return what happened between two names in these runs: run, source, dest, time, label and
-    number (of the event), receiver (of an arrival), sent and arrived (messages), is_sending,
-    is_parting."""
+    """Return what happened between two names in these runs: run, source, dest, time, number (of the
+    event), receiver (of an arrival), is_sending, and numbers of messages: arrived, met (those of
+    them that had to arrive), owed (that had to arrive; where somebody parted it is told by their
+    arrival)."""
     names = keep(
         tables.members.incarnations.join(runs, "run", how="left_semi").select(
             "run", "short_id", "label", "name", "ended"
@@ -42,47 +49,46 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     ends = keep(_ends(events, names))
     is_for_one = F.col("dest_id") != words.GROUP
     meant = _meant(tables, views, sent.where(~is_for_one), names, ends)
-    of_event = (*PAIR, "time", "label", "number")
     sendings = _unless_gone(
         _named(sent.where(is_for_one).unionByName(meant), names, "dest_id"), ends
-    ).select(*of_event, F.col("count").alias("sent"), F.lit(True).alias("is_sending"))
-    arrivals = _named(_arrived(events, large), names, "receiver").select(
-        *of_event, "receiver", F.col("count").alias("arrived")
+    ).withColumnRenamed("dest_id", "receiver")
+    arrivals = _named(_arrived(events, large), names, "receiver")
+    partings = keep(_partings(views, names, ends))
+    wanted = keep(_with_numbers(_until_parted(sendings, partings)))
+    arrivals = _with_numbers(_until_parted(arrivals, partings))
+    return keep(_of_sendings(wanted).unionByName(_of_arrivals(_met(arrivals, wanted))))
+
+
+def _of_sendings(wanted: DataFrame) -> DataFrame:
+    nothing = F.lit(0).cast("bigint")
+    return wanted.select(
+        *(*PAIR, "time", "number"),
+        F.lit(None).cast("bigint").alias("receiver"),
+        F.lit(True).alias("is_sending"),
+        nothing.alias("arrived"),
+        nothing.alias("met"),
+        F.when(F.col("parted").isNull(), F.col("count")).otherwise(nothing).alias("owed"),
     )
-    partings = _partings(views, names, ends).withColumn("is_parting", F.lit(True))
-    nothing, no = F.lit(0).cast("bigint"), F.lit(False)
-    return keep(
-        sendings.unionByName(arrivals, allowMissingColumns=True)
-        .unionByName(partings, allowMissingColumns=True)
-        .select(
-            *of_event,
-            "receiver",
-            F.coalesce("sent", nothing).alias("sent"),
-            F.coalesce("arrived", nothing).alias("arrived"),
-            F.coalesce("is_sending", no).alias("is_sending"),
-            F.coalesce("is_parting", no).alias("is_parting"),
-        )
+
+
+def _of_arrivals(found: DataFrame) -> DataFrame:
+    is_owed_by_it = F.col("sending.parted").isNotNull()
+    return found.select(
+        *(*PAIR, "time", "number", "receiver"),
+        F.lit(False).alias("is_sending"),
+        F.col("count").alias("arrived"),
+        "met",
+        F.when(is_owed_by_it, F.col("met")).otherwise(0).alias("owed"),
     )
 
 
 def owed(steps: DataFrame) -> DataFrame:
     """Return for each pair with messages how many must arrive: run, source, dest, owed."""
-    upto = (
-        Window.partitionBy(*PAIR)
-        .orderBy("time", "label", "number")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    missing = F.sum(F.col("sent") - F.col("arrived")).over(upto)
     return (
-        steps.withColumn("missing", F.when(F.col("is_parting"), missing))
-        .groupBy(*PAIR)
-        .agg(
-            F.sum("sent").alias("sent"),
-            F.max("is_sending").alias("is_sent"),
-            F.greatest(F.max("missing"), F.lit(0)).alias("given_up"),
-        )
+        steps.groupBy(*PAIR)
+        .agg(F.sum("owed").alias("owed"), F.max("is_sending").alias("is_sent"))
         .where("is_sent")
-        .select(*PAIR, (F.col("sent") - F.coalesce("given_up", F.lit(0))).alias("owed"))
+        .drop("is_sent")
     )
 
 
@@ -116,14 +122,15 @@ def _large(both_ends: DataFrame) -> DataFrame:
 
 def _sent(events: DataFrame, large: DataFrame) -> DataFrame:
     """Return what left: run, sender, dest_id (0: the group), number, time, count (messages), flags,
-    view."""
+    view, and what tells the messages apart."""
     rows = events.where(is_kind("sent")).select(
         "run",
         F.col("short_id").alias("sender"),
         F.when(is_multicast(), words.GROUP).otherwise(F.col("peer")).alias("dest_id"),
-        *("number", "time", "count", "flags", "view", "conn", "trim", "hi"),
+        *("number", "time", "count", "flags", "view", "conn", "trim", "lo", "hi"),
+        *_numbering(),
     )
-    columns = ("run", "sender", "dest_id", "number", "time", "count", "flags", "view")
+    columns = ("run", "sender", "dest_id", "number", "time", "count", "flags", "view", *_KNOWN_BY)
     lasts = large.withColumnRenamed("dest", "dest_id").withColumnRenamed("last", "hi")
     key = ["run", "sender", "dest_id", "conn", "trim", "hi"]
     return (
@@ -133,6 +140,7 @@ def _sent(events: DataFrame, large: DataFrame) -> DataFrame:
             rows.where(is_fragment())
             .join(lasts.select(*key), key, how="left_semi")
             .withColumn("count", F.lit(1).cast("bigint"))
+            .withColumn("lo", F.col("hi"))
             .select(*columns)
         )
     )
@@ -152,15 +160,18 @@ def _unless_gone(sendings: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _arrived(events: DataFrame, large: DataFrame) -> DataFrame:
-    """Return what was delivered: run, sender, receiver, number, time, count (messages)."""
+    """Return what was delivered: run, sender, receiver, number, time, count (messages), and what
+    tells the messages apart."""
     rows = events.where(is_kind("delivered")).select(
         "run",
         F.col("peer").alias("sender"),
         F.col("short_id").alias("receiver"),
         F.when(is_multicast(), words.GROUP).otherwise(F.col("short_id")).alias("dest"),
-        *("number", "time", "count", "flags", "conn", "epoch", "lo"),
+        *("number", "time", "count", "flags", "conn", "epoch", "lo", "hi"),
+        *_numbering(),
     )
-    message = ("run", "sender", "receiver", "conn", "epoch", "first", "size")
+    columns = ("run", "sender", "receiver", "number", "time", "count", *_KNOWN_BY)
+    message = ("run", "sender", "receiver", "conn", "epoch", "first", "size", *_NUMBERING)
     seqnos = large.select(
         *("run", "sender", "dest", "conn", "first", "size"),
         F.explode(F.sequence("first", "last")).alias("lo"),
@@ -173,10 +184,78 @@ def _arrived(events: DataFrame, large: DataFrame) -> DataFrame:
         .groupBy(*message)
         .agg(F.count("lo").alias("pieces"), F.max("piece").alias("final"))
         .where(F.col("pieces") == F.col("size"))
-        .select("run", "sender", "receiver", "final.*", F.lit(1).cast("bigint").alias("count"))
+        .withColumn("hi", F.col("first") + F.col("size") - 1)
+        .select(
+            *("run", "sender", "receiver", "final.*", *_NUMBERING, "hi"),
+            F.col("hi").alias("lo"),
+            F.lit(1).cast("bigint").alias("count"),
+        )
     )
-    plain = rows.where(~is_fragment())
-    return plain.select("run", "sender", "receiver", "number", "time", "count").unionByName(whole)
+    return rows.where(~is_fragment()).select(*columns).unionByName(whole)
+
+
+# -- Messages one by one ---------------------------------------------------------------------------
+
+
+def _numbering() -> tuple[Column, Column]:
+    """Return what counts messages: the connection, or the stream; for messages without seqnos their
+    digest, of which equal ones are counted."""
+    counted_by = F.when(is_multicast(), "stream").when(is_numbered(), "conn").otherwise("digest")
+    counter = F.when(is_multicast(), 0).when(is_numbered(), F.col("conn"))
+    return (
+        counted_by.alias("counted_by"),
+        counter.otherwise(F.col("digest")).cast("bigint").alias("counter"),
+    )
+
+
+def _with_numbers(batches: DataFrame) -> DataFrame:
+    """Give messages without seqnos the next numbers of those with the same digest. They begin anew
+    when sender and receiver part (`since`): nobody knows which of equal ones were lost."""
+    is_without = F.col("counted_by") == "digest"
+    equal = Window.partitionBy(*_WAY, *_NUMBERING, "since").orderBy("time", "label", "number")
+    upto = F.sum("count").over(equal.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    batches = batches.withColumn("since", F.when(is_without, F.col("parted")))
+    counted = batches.where(is_without).withColumn("hi", upto)
+    return batches.where(~is_without).unionByName(
+        counted.withColumn("lo", F.col("hi") - F.col("count") + 1)
+    )
+
+
+def _until_parted(batches: DataFrame, partings: DataFrame) -> DataFrame:
+    """Add to messages when their sender and their receiver parted next (`parted`: time, label and
+    number)."""
+    back = Window.partitionBy(*_WAY).orderBy(
+        F.col("time").desc(), F.col("label").desc(), F.col("number").desc()
+    )
+    since = back.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    marks = partings.withColumn("parted", F.struct("time", "label", "number"))
+    return (
+        batches.unionByName(marks, allowMissingColumns=True)
+        .withColumn("parted", F.last("parted", True).over(since))
+        .where(F.col("count").isNotNull())
+    )
+
+
+def _met(arrivals: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Add to what arrived the batch that it is of (`sending`), and how many of its messages had to
+    arrive and had not before (`met`)."""
+    key = (*_WAY, *_NUMBERING, "since")
+    marks = wanted.where(F.col("count") > 0).select(
+        *key,
+        F.col("lo").alias("at"),
+        F.col("lo").alias("turn"),
+        F.struct("hi", "parted").alias("sending"),
+    )
+    placed = with_last(arrivals.withColumn("at", F.col("lo")), marks, key, "sending")
+    parted = F.col("sending.parted")
+    is_in_time = parted.isNull() | (F.struct("time", "label", "number") <= parted)
+    last = F.when(is_in_time, F.least("hi", "sending.hi"))
+    in_turn = Window.partitionBy(*key).orderBy("lo", "time", "label", "number")
+    before = F.coalesce(F.max("last").over(before_this(in_turn)), F.lit(0))
+    met = F.col("last") - F.greatest(F.col("lo") - 1, before)
+    return placed.withColumn("last", last).withColumn(
+        "met", F.greatest(F.coalesce(met, F.lit(0)), F.lit(0))
+    )
 
 
 # -- For whom a multicast is -----------------------------------------------------------------------
@@ -232,28 +311,26 @@ def _ends(events: DataFrame, names: DataFrame) -> DataFrame:
 
 def _partings(views: DataFrame, names: DataFrame, ends: DataFrame) -> DataFrame:
     """Return the moments when a view of one dropped the other, or one ended, for both directions:
-    run, source, dest, time, label, number."""
+    run, sender, receiver, time, label, number."""
     in_turn = Window.partitionBy("run", "short_id").orderBy("place")
     gone = F.array_except(F.lag("members").over(in_turn), "members")
-    others = names.select("run", F.col("short_id").alias("other"), F.col("name").alias("others"))
-    ours = names.select("run", "short_id", "label", "name")
     dropped = (
         views.withColumn("gone", gone)
         .withColumn("other", F.explode("gone"))
-        .join(F.broadcast(ours), ["run", "short_id"])
-        .join(F.broadcast(others), ["run", "other"])
+        .join(F.broadcast(names.select("run", "short_id", "label")), ["run", "short_id"])
     )
+    others = names.select("run", F.col("short_id").alias("other"))
     ended = ends.withColumn("number", F.lit(AFTER_ALL)).join(F.broadcast(others), "run")
-    columns = ("run", "name", "others", "time", "label", "number")
+    columns = ("run", "short_id", "other", "time", "label", "number")
     there, back = (
-        F.struct(F.col(one).alias("source"), F.col(other).alias("dest"))
-        for one, other in (("name", "others"), ("others", "name"))
+        F.struct(F.col(one).alias("sender"), F.col(other).alias("receiver"))
+        for one, other in (("short_id", "other"), ("other", "short_id"))
     )
     return (
         dropped.select(*columns)
         .unionByName(ended.select(*columns))
-        .withColumn("pair", F.explode(F.array(there, back)))
-        .select("run", "pair.*", "time", "label", "number")
+        .withColumn("way", F.explode(F.array(there, back)))
+        .select("run", "way.*", "time", "label", "number")
     )
 
 

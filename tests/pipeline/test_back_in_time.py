@@ -27,6 +27,7 @@ from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Arrivals, Expectations, OneView, Question
 from stormcast.pipeline.verdict import Verifier
 from stormcast.verify import expectations_of
+from tests.oracles.parted import BY, PARTED
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 
@@ -219,3 +220,20 @@ def test_what_is_told_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     (doubted,) = [one for one in judged if one.question.run == "the-run-says-otherwise"]
     assert str(doubted.verdict) == "unknown"
     assert "G8 was violated when it ran" in doubted.findings[-1].detail
+
+
+def test_what_is_owed_no_more_stands_in_for_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """By the same traces as the run's own judge: `tests/unit/test_facts.py`."""
+    traces = {
+        name: export_run(write_run(one.story.told(), tmp_path / name))
+        for name, one in PARTED.items()
+    }
+    awaited = (Arrivals(by=BY, sources=("n0",), dests=("n1",)),)
+    tables, _defects = load(spark, files.find_all(traces))
+    found = back_in_time(tables, {run: Expectations(awaited=awaited) for run in traces})
+    late = {row.run: row.detail for row in found.collect() if " of " in row.detail}
+    assert late == {
+        name: f"n1 had {one.had} of {one.wanted} from n0 by t=9"
+        for name, one in PARTED.items()
+        if one.had < one.wanted
+    }

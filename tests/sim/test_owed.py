@@ -245,3 +245,29 @@ def test_without_a_group_nothing_is_expected_of_what_was_under_way_at_a_crash(
     # Between the others everything is expected as before.
     assert outcome.run.sent_by_pair["n0", "n2"] == 100
     assert 0 < outcome.run.sent_by_pair["n0", "n1"] <= 100
+
+
+@pytest.mark.parametrize("cut", ["from: n0, to: [n1, n2]", "from: [n0, n2], to: n1"])
+def test_what_was_excused_at_a_parting_stands_in_for_nothing(cut: str) -> None:
+    """One side excludes the other, whose connection lives on: what was under way comes after all.
+    Of the second load a tenth is late."""
+    text = f"""
+name: one-sided
+guarantees: [G1, G8]
+cluster: {{members: 3, stack: udp, timing: fast}}
+network: {{delay: 1ms}}
+workload:
+  - {{do: unicast, from: n0, to: n1, count: 1500, rate: 100/s, size: 100B}}
+  - {{do: unicast, from: n0, to: n1, count: 300, rate: 100/s, size: 100B, start: 60s}}
+timeline:
+  - {{at: 2s, do: cut, {cut}, for: 6s}}
+  - {{at: 62700ms, do: delay, from: n0, to: n1, delay: 3s, for: 6s}}
+expect:
+  - {{by: 63500ms, delivered: {{from: n0, to: n1}}}}
+limits: {{run: 120s}}
+"""
+    outcome = run_scenario(parse_scenario(text), 1, min_bites=0)
+    assert outcome.judgement.of("G8").verdict is Verdict.VIOLATED
+    # All that was excused arrived.
+    owed = outcome.run.sent_by_pair["n0", "n1"]
+    assert owed < outcome.run.reached["n0", "n1"][-1][1] == 1800

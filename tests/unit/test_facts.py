@@ -22,6 +22,7 @@ from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import HANDED, pack_block, pack_text, read_blocks_untrusted
+from tests.oracles.parted import BY, PARTED
 
 GROUP = """
 name: what-befalls-a-group
@@ -286,3 +287,13 @@ def test_of_two_faults_that_hold_a_member_the_newer_takes_over(hold: str) -> Non
     assert all(run.bites[name] >= 1 for name in ("long", "short", "late"))
     handed = [event.time - begin for event in member.events if event.kind == HANDED]
     assert not [time for time in handed if 1.3 < time < 3.0 or 3.8 < time < 4.5]
+
+
+@pytest.mark.parametrize("name", PARTED)
+def test_what_is_owed_no_more_stands_in_for_nothing(name: str) -> None:
+    """Messages are told apart: those that had not arrived when two parted may come later."""
+    facts = facts_of(evidence_of(PARTED[name].story.told()))
+
+    reached = facts.reached_of_sent["n0", "n1"]
+    assert facts.sent_by_pair["n0", "n1"] == PARTED[name].wanted
+    assert [count for time, count in reached if time <= BY][-1] == PARTED[name].had
