@@ -28,23 +28,29 @@ LOW: Final = 0xFFFFFFFF
 
 
 class Large(NamedTuple):
-    """A message that left in pieces: its CUT, and the SENT of each piece."""
+    """A message that was cut, and the pieces of it that left on one connection."""
 
     cut: Event
     pieces: list[Event]
 
     @property
+    def lo(self) -> int:
+        """The seqno of its first piece."""
+        return min(piece.lo for piece in self.pieces)
+
+    @property
+    def hi(self) -> int:
+        """The seqno of its last piece."""
+        return max(piece.hi for piece in self.pieces)
+
+    @property
     def is_whole(self) -> bool:
-        """Whether all of its pieces have left, on one connection and without a gap."""
-        first, last = self.pieces[0], self.pieces[-1]
-        same = all(piece.conn == first.conn for piece in self.pieces)
-        return same and last.hi - first.lo + 1 == len(self.pieces) == self.cut.count
+        """Whether all of its pieces left on this connection, each once and without a gap."""
+        return self.hi - self.lo + 1 == len(self.pieces) == self.cut.count
 
 
 class Outgoing:
     """The messages that one member offered to one destination, and the batches that left for it."""
-
-    __slots__ = ("abandoned", "cuts", "dest", "events", "offered", "sender")
 
     def __init__(self, sender: Member, dest: int) -> None:
         self.sender = sender
@@ -56,31 +62,35 @@ class Outgoing:
         self.cuts: dict[int, Event] = {}
         """CUT by the low half of the message's number."""
 
-    def large(self) -> Iterator[Large]:
-        """Yield the messages that left in pieces."""
-        found: Large | None = None
-        number = 0
+    @cached_property
+    def large(self) -> list[Large]:
+        """The messages that left in pieces, by message and connection."""
+        found: dict[tuple[int, int, int], Large] = {}
         for event in self.events:
-            if event.kind != SENT or not event.flags & FRAGMENT:
+            cut = self.cuts.get(event.trim)
+            if cut is None or not event.protocol or not _is_piece(event):
                 continue
-            if found is None or event.trim != number:
-                if found is not None:
-                    yield found
-                number = event.trim
-                cut = self.cuts.get(number)
-                found = Large(cut, []) if cut is not None else None
-            if found is not None:
-                found.pieces.append(event)
-        if found is not None:
-            yield found
+            key = event.trim, event.protocol, event.conn
+            found.setdefault(key, Large(cut, [])).pieces.append(event)
+        return [*found.values()]
+
+    @cached_property
+    def by_piece(self) -> dict[tuple[int, int, int], list[Large]]:
+        """The messages in pieces, by protocol, connection and the seqno of each piece."""
+        found: dict[tuple[int, int, int], list[Large]] = {}
+        for large in self.large:
+            for piece in large.pieces:
+                found.setdefault((piece.protocol, piece.conn, piece.lo), []).append(large)
+        return found
 
     def numbers(self) -> Iterator[tuple[Event, int, int]]:
         """Yield the events by which messages left or were given up, each with the numbers of its
-        first and last message. A message in pieces is yielded once, with its last piece."""
+        first and last message. A message in pieces is yielded with its last piece, and once more
+        with the piece that follows it."""
         at = 0
         """The number of the last message that was yielded."""
         pieces: Counter[int] = Counter()
-        """The pieces that have left of messages of which some have not, by the number."""
+        """The pieces that have left of each message since messages were given up, by its number."""
         for event in self.events:
             if event.kind == ABANDONED:
                 pieces.clear()
@@ -96,8 +106,8 @@ class Outgoing:
                 continue
             pieces[event.trim] += 1
             cut = self.cuts.get(event.trim)
-            if cut is not None and pieces[event.trim] == cut.count:
-                del pieces[event.trim]
+            # One piece more than there are is the message again.
+            if cut is not None and pieces[event.trim] in (cut.count, cut.count + 1):
                 at = first
                 yield event, first, first
 
@@ -202,6 +212,48 @@ def sent_again(evidence: Evidence) -> Iterator[Violation]:
             reached = max(reached, last)
 
 
+def split(evidence: Evidence) -> Iterator[Violation]:
+    """Messages whose pieces left in such a way that nobody can join them, as on two connections,
+    and that were not given up aloud (G1)."""
+    for outgoing in evidence.application.outgoing.values():
+        sender = outgoing.sender
+        if sender.version < SAYS_BOTH_ENDS or not _should_leave(evidence, outgoing):
+            continue
+        for cut, parts in _by_message(outgoing):
+            pieces = [piece for part in parts for piece in part.pieces]
+            if len(pieces) < cut.count or any(part.is_whole for part in parts):
+                continue
+            if not _is_told(evidence, outgoing, cut, pieces):
+                detail = (
+                    f"the pieces of message {cut.lo} to {_dest(evidence, outgoing.dest)} did not "
+                    "leave one after the other on one connection: nobody can join them"
+                )
+                last = max(pieces, key=outgoing.events.index)
+                yield Violation(cut.time, detail, ((sender, cut), (sender, last)))
+
+
+def _by_message(outgoing: Outgoing) -> Iterator[tuple[Event, list[Large]]]:
+    """Yield each message in pieces, with what of it left on each connection."""
+    found: dict[int, list[Large]] = {}
+    for large in outgoing.large:
+        found.setdefault(large.cut.lo, []).append(large)
+    for parts in found.values():
+        yield parts[0].cut, parts
+
+
+def _is_told(evidence: Evidence, outgoing: Outgoing, cut: Event, pieces: list[Event]) -> bool:
+    """Whether a message was given up aloud: by its number, or by the seqno of one of its pieces."""
+    told = [event for event in outgoing.events if event.kind == ABANDONED]
+    if any(event.lo <= cut.lo <= event.hi for event in told):
+        return True
+    index = evidence.application.abandoned
+    return any(
+        event.lo <= piece.lo <= event.hi
+        for piece in pieces
+        for event in index.get((outgoing.sender.short, outgoing.dest, piece.conn), ())
+    )
+
+
 def last_number(outgoing: Outgoing) -> int:
     """Return the highest number of a message that left or was given up; 0: none did."""
     return max((last for _event, _first, last in outgoing.numbers()), default=0)
@@ -226,6 +278,10 @@ def _should_leave(evidence: Evidence, outgoing: Outgoing) -> bool:
         return bool(sender.views) or not evidence.has_group
     dest = evidence.members.get(outgoing.dest)
     return dest is not None and dest.lives
+
+
+def _is_piece(event: Event) -> bool:
+    return event.kind == SENT and bool(event.flags & FRAGMENT)
 
 
 def _dest(evidence: Evidence, dest: int) -> str:

@@ -26,6 +26,7 @@ FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Messages that were lost on their way from one application to the other."""
     yield from application.not_sent(evidence)
+    yield from application.split(evidence)
     for entry in evidence.unicasts.entries():
         connection = entry.connection
         if connection.sender.answers_for_sent and connection.receiver.lives:

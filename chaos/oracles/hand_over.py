@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
+from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
 from stormcast.node.core.wire import GROUP
@@ -42,7 +43,8 @@ def found_in(evidence: Evidence, guarantee: str) -> Iterator[Violation]:
 def breaches(evidence: Evidence) -> Iterator[Breach]:
     """Yield all breaches between windows and applications."""
     yield from _handed_otherwise(evidence)
-    yield from _large_breaches(evidence)
+    yield from _joined_otherwise(evidence)
+    yield from _never_joined(evidence)
 
 
 def _handed_otherwise(evidence: Evidence) -> Iterator[Breach]:
@@ -177,23 +179,49 @@ def _span(delivered: Event) -> tuple[int, int]:
 # -- Messages in pieces --------------------------------------------------------------------------
 
 
-def _large_breaches(evidence: Evidence) -> Iterator[Breach]:
-    """Messages whose pieces were delivered, and that were not handed over whole (G1, G4)."""
+def _joined_otherwise(evidence: Evidence) -> Iterator[Breach]:
+    """Messages that were joined of pieces, and that nobody cut so: other bytes, a piece too few, or
+    pieces of two messages (G4)."""
+    index = evidence.application
+    for (short, source, protocol, conn), incoming in index.incoming.items():
+        sender = evidence.members.get(source)
+        if sender is None or sender.version < SAYS_BOTH_ENDS:
+            continue
+        outgoing = index.outgoing.get((source, GROUP if protocol in MULTICAST else short))
+        for lo, messages in incoming.joined.items():
+            larges = outgoing.by_piece.get((protocol, conn, lo), []) if outgoing else []
+            for joined in messages:
+                if not any(_is_joined_as_cut(large, joined) for large in larges):
+                    detail = f"a message of {lo}..{joined.hi} was joined otherwise than it was cut"
+                    cut = [(sender, large.cut) for large in larges[-1:]]
+                    witness = (*cut, (incoming.receiver, joined))
+                    yield Breach("G4", Violation(joined.time, detail, witness))
+
+
+def _is_joined_as_cut(large: Large, joined: Event) -> bool:
+    cut = large.cut
+    return (
+        large.is_whole
+        and (large.lo, large.hi) == (joined.lo, joined.hi)
+        and (cut.bytes, cut.digest) == (joined.bytes, joined.digest)
+    )
+
+
+def _never_joined(evidence: Evidence) -> Iterator[Breach]:
+    """Messages whose pieces were all delivered, and that were not handed over (G1)."""
     index = evidence.application
     for (short, dest), outgoing in index.outgoing.items():
         sender = outgoing.sender
         if sender.version < SAYS_BOTH_ENDS or not outgoing.cuts:
             continue
-        for large in outgoing.large():
+        for large in outgoing.large:
             if not large.is_whole:
                 continue
-            first, last = large.pieces[0], large.pieces[-1]
+            first = large.pieces[0]
             for receiver in _receivers(evidence, sender, dest, first):
                 incoming = index.incoming.get((receiver.short, short, first.protocol, first.conn))
                 if incoming is not None:
-                    yield from _large_at(
-                        large, first.lo, last.hi, sender, incoming, is_cast=dest == GROUP
-                    )
+                    yield from _never_joined_at(large, sender, incoming, is_cast=dest == GROUP)
 
 
 def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> Iterator[Member]:
@@ -205,23 +233,11 @@ def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> I
         yield receiver
 
 
-def _large_at(
-    large: Large,
-    lo: int,
-    hi: int,
-    sender: Member,
-    incoming: Incoming,
-    *,
-    is_cast: bool,
+def _never_joined_at(
+    large: Large, sender: Member, incoming: Incoming, *, is_cast: bool
 ) -> Iterator[Breach]:
-    receiver = incoming.receiver
-    handed = incoming.joined.get(lo, ())
-    for joined in handed:
-        if (joined.hi, joined.bytes, joined.digest) != (hi, large.cut.bytes, large.cut.digest):
-            detail = f"a message of {lo}..{joined.hi} was joined otherwise than it was cut"
-            witness = ((sender, large.cut), (receiver, joined))
-            yield Breach("G4", Violation(joined.time, detail, witness))
-    if handed or not receiver.lives:
+    receiver, lo, hi = incoming.receiver, large.lo, large.hi
+    if lo in incoming.joined or not receiver.lives:
         return
     windows = [*incoming.pieces.values()]
     # A connection outlives its windows, and so do the pieces that came of a message. A window on

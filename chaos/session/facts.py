@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
@@ -73,16 +73,14 @@ class _Pieces:
         self._large: dict[tuple[int, int, int, int, int], _Span] = {}
         """By sender, destination, connection, seqno and digest of a piece."""
         for outgoing in evidence.application.outgoing.values():
-            for large in outgoing.large() if outgoing.cuts else ():
-                # One that was given up in its middle leaves again, on another connection.
-                for _conn, pieces in groupby(large.pieces, key=attrgetter("conn")):
-                    self._note(outgoing, Large(large.cut, [*pieces]))
+            for large in outgoing.large:
+                self._note(outgoing, large)
         self._arrived: dict[tuple[int, int, int, int, int], set[int]] = {}
         """The pieces that have arrived, by receiver, sender, connection, window and message."""
 
     def _note(self, outgoing: Outgoing, large: Large) -> None:
         if large.is_whole:
-            span = _Span(large.pieces[0].lo, large.pieces[-1].hi)
+            span = _Span(large.lo, large.hi)
             for piece in large.pieces:
                 key = outgoing.sender.short, outgoing.dest, piece.conn, piece.lo
                 self._large[(*key, piece.digest)] = span

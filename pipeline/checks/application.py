@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.tables import Tables
-from stormcast.pipeline.tables.outgoing import DEST, told_by_senders
+from stormcast.pipeline.tables import Tables, hand_over
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 
@@ -39,6 +40,24 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
         .agg(F.max_by(F.struct("number", "time", "hi"), "number").alias("offered"))
     )
     reached = tables.application.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
+    waiting = (
+        offered.join(reached, [*DEST], how="left")
+        .withColumn("waiting", F.col("offered.hi") - F.coalesce("upto", F.lit(0)))
+        .where(F.col("waiting") > 0)
+    )
+    return violations(
+        with_name(_should_leave(tables, waiting), tables, "dest", "name"),
+        guarantee,
+        time="offered.time",
+        detail=F.format_string(
+            "%d messages to %s were accepted and wait in the outbox at the end", "waiting", _dest()
+        ),
+        witness=[event("sender", "offered.number")],
+    )
+
+
+def _should_leave(tables: Tables, rows: DataFrame) -> DataFrame:
+    """Keep what a sender that answers for it has for a living member, or for a group."""
     living = tables.members.living()
     senders = tables.members.answering("sender")
     dests = living.select("run", F.col("short_id").alias("dest"), F.lit(True).alias("dest_lives"))
@@ -51,24 +70,54 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
         F.col("dest") == words.GROUP,
         F.coalesce("has_view", no) | ~F.coalesce("has_group", no),
     ).otherwise(F.coalesce("dest_lives", no))
-    found = (
-        offered.join(reached, [*DEST], how="left")
-        .withColumn("waiting", F.col("offered.hi") - F.coalesce("upto", F.lit(0)))
-        .where(F.col("waiting") > 0)
-        .join(F.broadcast(senders), ["run", "sender"], how="left_semi")
+    return (
+        rows.join(F.broadcast(senders), ["run", "sender"], how="left_semi")
         .join(F.broadcast(dests), ["run", "dest"], how="left")
         .join(F.broadcast(grouped), ["run", "sender"], how="left")
         .join(F.broadcast(groups), "run", how="left")
         .where(has_somewhere)
     )
+
+
+def split(tables: Tables, guarantee: str) -> DataFrame:
+    """Find messages whose pieces left in such a way that nobody can join them, as on two
+    connections, and that were not reported as given up."""
+    both_ends = tables.application.both_ends
+    numbered = F.col("protocol").isNotNull()
+    sent = told_by_senders(both_ends, "sent").where(is_fragment() & numbered)
+    whole = hand_over.whole(both_ends).select("run", F.col("source").alias("sender"), "dest", "cut")
+    messages = (
+        sent.groupBy(*DEST, "trim")
+        .agg(F.count(F.lit(1)).alias("pieces"), F.max("number").alias("last"))
+        .join(cuts(both_ends), [*DEST, "trim"], how="inner")
+        .where(F.col("pieces") >= F.col("cut.count"))
+        .join(whole, [*DEST, "cut"], how="left_anti")
+    )
+    lost = keep(_should_leave(tables, messages))
+    told = told_by_senders(both_ends, "abandoned").withColumnsRenamed({"lo": "first", "hi": "upto"})
+    by_number = lost.join(told.where(~numbered).select(*DEST, "first", "upto"), [*DEST]).where(
+        F.col("cut.lo").between(F.col("first"), F.col("upto"))
+    )
+    by_seqno = (
+        lost.join(sent.select(*DEST, "trim", "conn", "lo"), [*DEST, "trim"])
+        .join(told.where(numbered).select(*DEST, "conn", "first", "upto"), [*DEST, "conn"])
+        .where(F.col("lo").between(F.col("first"), F.col("upto")))
+    )
+    key = [*DEST, "trim"]
+    silent = lost.join(
+        by_number.select(*key).unionByName(by_seqno.select(*key)), key, how="left_anti"
+    )
     return violations(
-        with_name(found, tables, "dest", "name"),
+        with_name(silent, tables, "dest", "name"),
         guarantee,
-        time="offered.time",
+        time="cut.time",
         detail=F.format_string(
-            "%d messages to %s were accepted and wait in the outbox at the end", "waiting", _dest()
+            "the pieces of message %d to %s did not leave one after the other on one connection: "
+            "nobody can join them",
+            "cut.lo",
+            _dest(),
         ),
-        witness=[event("sender", "offered.number")],
+        witness=[event("sender", "cut.number"), event("sender", "last")],
     )
 
 

@@ -36,6 +36,7 @@ def no_loss(tables: Tables) -> DataFrame:
     removed = keep(_removed(tables))
     return union(
         application.not_sent(tables, GUARANTEE),
+        application.split(tables, GUARANTEE),
         _unicast(tables, removed),
         _thrown_away(tables, removed),
         _multicast(tables),

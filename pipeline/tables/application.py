@@ -27,11 +27,15 @@ class ApplicationTables:
     def both_ends(self) -> DataFrame:
         """The events of messages on their way, of members whose traces also record what
         applications offered and were handed."""
-        tell = self._members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS)
         kinds = is_kind("offered", "cut", "sent", "abandoned", "delivered", "handed")
         return self._events.where(kinds).join(
-            F.broadcast(tell.select("run", "short_id")), ["run", "short_id"], how="left_semi"
+            F.broadcast(self._tell), ["run", "short_id"], how="left_semi"
         )
+
+    @property
+    def _tell(self) -> DataFrame:
+        told = F.col("version") >= words.SAYS_BOTH_ENDS
+        return self._members.incarnations.where(told).select("run", "short_id")
 
     @cached_property
     def outgoing(self) -> DataFrame:
@@ -42,4 +46,4 @@ class ApplicationTables:
     def hand_over(self) -> DataFrame:
         """Wrong hand-overs from windows to applications (see `hand_over.faults`)."""
         living = self._members.incarnations.where("lives")
-        return keep(hand_over.faults(self.both_ends, living, self._rig.runs))
+        return keep(hand_over.faults(self.both_ends, living, self._rig.runs, self._tell))

@@ -30,9 +30,10 @@ _SIDE: Final = ("number", "time", "first", "last", "place")
 _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
 
 
-def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
+def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame, tell: DataFrame) -> DataFrame:
     """Find wrong hand-overs: run, guarantee, time, detail, and the events that show them: `before`
-    of member `other` (null: none) and `number` of the receiver.
+    of member `other` (null: none) and `number` of the receiver. `tell` are the members whose traces
+    record what their applications offered (run, short_id).
 
     Only the first difference of each connection counts: after it the sides cannot be compared."""
     moves = keep(_moves(both_ends))
@@ -44,8 +45,8 @@ def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame) -> DataFram
         .select("run", "fault.*", "receiver")
         .select("run", *_FAULT)
     )
-    large = keep(_large(both_ends))
-    return walked.unionByName(_otherwise_than_cut(large, moves)).unionByName(
+    large = keep(whole(both_ends))
+    return walked.unionByName(_otherwise_than_cut(both_ends, large, moves, tell)).unionByName(
         _never_joined(large, moves, living)
     )
 
@@ -279,9 +280,9 @@ def _joined_wrongly(moves: DataFrame) -> DataFrame:
     )
 
 
-def _large(both_ends: DataFrame) -> DataFrame:
-    """Return messages of which all pieces left, on one connection and without a gap: run, source,
-    dest, protocol, conn, first, last, cut, is_muted."""
+def whole(both_ends: DataFrame) -> DataFrame:
+    """Return messages of which all pieces left, on one connection, each once and without a gap:
+    run, source, dest, protocol, conn, first, last, cut, is_muted."""
     is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
     is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
     return (
@@ -310,31 +311,36 @@ def _with_dest(moves: DataFrame) -> DataFrame:
     return moves.withColumn("dest", F.when(is_multicast, words.GROUP).otherwise(F.col("receiver")))
 
 
-def _otherwise_than_cut(large: DataFrame, moves: DataFrame) -> DataFrame:
-    """Find messages that were joined with another length or other bytes than were cut (G4)."""
-    joined = _with_dest(moves.where(F.col("is_handed") & F.col("is_large")))
-    as_cut = large.select(*_MESSAGE, "cut", F.col("last").alias("upto"), "is_muted")
-    is_same = (
-        (F.col("last") == F.col("upto"))
-        & (F.col("bytes") == F.col("cut.bytes"))
-        & (F.col("digest") == F.col("cut.digest"))
+def _otherwise_than_cut(
+    both_ends: DataFrame, large: DataFrame, moves: DataFrame, tell: DataFrame
+) -> DataFrame:
+    """Find messages that were joined and are none that was cut: of other bytes, without a piece, or
+    with pieces of another message (G4)."""
+    senders = tell.select("run", F.col("short_id").alias("source"))
+    joined = _with_dest(moves.where(F.col("is_handed") & F.col("is_large"))).join(
+        F.broadcast(senders), ["run", "source"], how="left_semi"
     )
-    is_for_others = F.col("is_muted") & (F.col("receiver") == F.col("source"))
-    return (
-        joined.join(as_cut, [*_MESSAGE], how="inner")
-        .where(~is_same & ~is_for_others)
-        .select(
-            "run",
-            F.lit("G4").alias("guarantee"),
-            "time",
-            F.format_string(
-                "a message of %d..%d was joined otherwise than it was cut", "first", "last"
-            ).alias("detail"),
-            F.col("source").alias("other"),
-            F.col("cut.number").alias("before"),
-            "receiver",
-            "number",
-        )
+    as_cut = large.select(*_MESSAGE, "last", "cut.bytes", "cut.digest")
+    wrong = joined.join(as_cut, [*as_cut.columns], how="left_anti")
+    pieces = (
+        told_by_senders(both_ends, "sent")
+        .where(is_fragment() & F.col("protocol").isNotNull())
+        .join(cuts(both_ends), [*DEST, "trim"], how="inner")
+        .withColumnsRenamed({"sender": "source", "lo": "first"})
+        .groupBy(*_MESSAGE)
+        .agg(F.max("cut.number").alias("cut_number"))
+    )
+    return wrong.join(pieces, [*_MESSAGE], how="left").select(
+        "run",
+        F.lit("G4").alias("guarantee"),
+        "time",
+        F.format_string(
+            "a message of %d..%d was joined otherwise than it was cut", "first", "last"
+        ).alias("detail"),
+        F.col("source").alias("other"),
+        F.col("cut_number").alias("before"),
+        "receiver",
+        "number",
     )
 
 

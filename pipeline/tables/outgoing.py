@@ -45,7 +45,8 @@ def is_fragment() -> Column:
 def left(both_ends: DataFrame) -> DataFrame:
     """Return batches that left, and messages that were given up while they waited, in order: run,
     sender, dest, number, time, is_abandoned, count, `first` to `last` (the application's numbers),
-    `reached` (the highest number before). A message in pieces has one row, that of its last piece.
+    `reached` (the highest number before). A message in pieces has the row of its last piece, and of
+    the one that follows it, if there is one.
     """
     sent = told_by_senders(both_ends, "sent")
     abandoned = told_by_senders(both_ends, "abandoned").where(F.col("protocol").isNull())
@@ -95,7 +96,8 @@ def cuts(both_ends: DataFrame) -> DataFrame:
 
 
 def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
-    """Return the last piece of each message that left in pieces, in place of the message."""
+    """Return the last piece of each message that left in pieces, in place of the message, and the
+    first one that is too many."""
     marks = abandoned.select(
         *DEST,
         F.col("number").alias("at"),
@@ -107,7 +109,8 @@ def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) 
     return (
         placed.withColumn("nth", F.row_number().over(of_message))
         .join(cuts(both_ends), [*DEST, "trim"], how="inner")
-        .where(F.col("nth") % F.col("cut.count") == 0)
+        # One piece more than there are is the message again.
+        .where(F.col("nth").isin(F.col("cut.count"), F.col("cut.count") + 1))
         .withColumn("count", F.lit(1).cast("bigint"))
         .select(*pieces.columns)
     )

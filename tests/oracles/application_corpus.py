@@ -5,6 +5,8 @@ Traces here are of version 2, and say both ends.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.oracles.corpus import broken, sound
 from tests.oracles.group_corpus import CASES
 from tests.oracles.story import Story, digest_of
@@ -28,6 +30,13 @@ def a_large_exchange(s: Story, *, oob: bool = False) -> Story:
     for seqno in (1, 2, 3):
         s.delivers(seqno, piece=True, oob=oob)
     return s
+
+
+def half_a_message(s: Story, *, of: int = 3) -> Story:
+    """n0 offers one message of some pieces; two of them leave, and n1 delivers these."""
+    s.at(1.0).offers(1).cuts(1, of).opens().sends(1, number=1, piece=True)
+    s.sends(2, number=1, piece=True)
+    return s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True)
 
 
 # -- G1: accepted, and handed to the application ---------------------------------------------------
@@ -243,6 +252,34 @@ def a_multicast_in_pieces_is_thrown_away(s: Story) -> None:
 @broken(
     "G1",
     witness=(
+        "n0#2 t=1.000 cut message 1 to n1 into 4 pieces",
+        "n0#11 t=2.000 sent to n1 conn 2 seqnos 2..2 (FRAGMENT)",
+    ),
+    both_ends=True,
+)
+def a_message_leaves_in_halves_on_two_connections(s: Story) -> None:
+    """All of its pieces are delivered, and no receiver can join them."""
+    half_a_message(s, of=4).acks(2).at(1.2).purges(1, 2)
+    s.at(2.0).closes(why="idle").removes().opens(conn=2)
+    s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
+    s.delivers(2, piece=True, conn=2, epoch=2).acks(2, conn=2, epoch=2)
+    s.at(2.2).purges(1, 2, conn=2)
+
+
+@sound(both_ends=True)
+def of_a_message_in_halves_on_two_connections_the_sender_is_told(s: Story) -> None:
+    """The first half was given up with its connection."""
+    half_a_message(s, of=4).at(2.0).gives_up(1, 2).removes(why="forgot", unacked=2).opens(conn=2)
+    s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
+    s.delivers(2, piece=True, conn=2, epoch=2).acks(2, conn=2, epoch=2)
+    s.at(2.2).purges(1, 2, conn=2)
+
+
+@broken(
+    "G1",
+    witness=(
         "n0#6 t=2.000 sent to n1 conn 1 seqnos 6..7",
         "n0#7 t=3.000 sender removed to n1 conn 1 (forgot)",
     ),
@@ -390,6 +427,22 @@ def a_message_that_was_given_up_in_the_middle_leaves_all_the_same(s: Story) -> N
 def a_message_in_pieces_is_followed_by_itself(s: Story) -> None:
     a_large_exchange(s).is_given_whole(1, 1, 3).at(1.0).sends(4, number=1)
     s.at(1.2).delivers(4).is_given(4).acks(4).at(1.3).purges(1, 4)
+
+
+@broken(
+    "G2",
+    witness=("n0#11 t=2.000 sent to n1 conn 2 seqnos 2..2 (FRAGMENT)",),
+    both_ends=True,
+)
+def a_message_of_which_two_pieces_left_leaves_on_another_connection(s: Story) -> None:
+    """Its first pieces were acked; all of them leave again, and its application has it once."""
+    half_a_message(s).acks(2).at(1.2).purges(1, 2).at(2.0).closes().removes().opens(conn=2)
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2, epoch=2)
+    for seqno in (1, 2, 3):
+        s.delivers(seqno, piece=True, conn=2, epoch=2)
+    s.is_given_whole(1, 1, 3, conn=2).acks(3, conn=2, epoch=2).at(2.2).purges(1, 3, conn=2)
 
 
 @broken(
@@ -546,3 +599,68 @@ def what_is_delivered_is_handed_over_before(s: Story) -> None:
     """The second message of the range comes later."""
     a_told_exchange(s).at(2.0).offers(6, 7).sends(6, number=6).sends(7, number=7)
     s.at(2.1).delivers(6).is_given(6, 7).delivers(7).acks(7).at(2.2).purges(6, 7)
+
+
+HALF_JOINED: Final = (
+    "n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
+    "n1#4 t=1.100 handed over from n0 conn 1 the message of seqnos 1..2",
+)
+
+
+def half_a_message_is_joined(s: Story) -> Story:
+    return half_a_message(s).is_given_whole(1, 1, 2, size=66, digest=77).acks(2)
+
+
+@broken("G4", witness=HALF_JOINED, both_ends=True)
+def half_a_message_is_joined_before_its_connection_ends(s: Story) -> None:
+    """The sender is told that it gave the message up; the receiver hands over what it has of it."""
+    half_a_message_is_joined(s).at(1.2).purges(1, 2).at(1.3).removes(why="forgot").throws_away(1)
+
+
+@broken("G4", witness=HALF_JOINED, both_ends=True)
+def half_a_message_of_a_crashed_sender_is_joined(s: Story) -> None:
+    half_a_message_is_joined(s).at(1.3).fault("crash", member="n0").bites(1, do="crash")
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#4 t=1.000 cut message 1 to the group into 3 pieces",
+        "n1#5 t=1.100 handed over from n0 the message of seqnos 1..2",
+    ),
+    both_ends=True,
+)
+def half_a_multicast_is_joined(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).offers(1, to="").cuts(1, 3, to="")
+    s.casts(1, number=1, piece=True).casts(2, number=1, piece=True)
+    s.at(1.1).takes(1, piece=True).takes(2, piece=True).is_given_whole_cast(1, 2)
+    s.at(1.3).fault("crash", member="n0").bites(1, do="crash")
+    s.at(2.0).unwatches("n1", "n0", at=2).installs(2, "n1")
+
+
+@broken(
+    "G4",
+    witness=("n1#4 t=1.100 handed over from n0 conn 1 the message of seqnos 1..2",),
+    both_ends=True,
+)
+def pieces_that_nobody_cut_are_joined(s: Story) -> None:
+    s.at(1.0).offers(1).opens().sends(1, number=1, piece=True).sends(2, number=1, piece=True)
+    s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True)
+    s.is_given_whole(1, 1, 2).acks(2)
+    s.at(1.3).fault("crash", member="n0").bites(1, do="crash")
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#5 t=1.000 cut message 2 to n1 into 2 pieces",
+        "n1#6 t=1.100 handed over from n0 conn 1 the message of seqnos 3..3",
+    ),
+    both_ends=True,
+)
+def the_message_after_a_whole_one_is_joined_without_its_end(s: Story) -> None:
+    s.at(1.0).offers(1, 2).cuts(1, 2).opens().sends(1, number=1, piece=True)
+    s.cuts(2, 2).sends(2, number=1, piece=True).sends(3, number=2, piece=True)
+    s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True).is_given_whole(1, 1, 2)
+    s.delivers(3, piece=True).is_given_whole(2, 3, 3, size=50).acks(3)
+    s.at(1.3).fault("crash", member="n0").bites(1, do="crash")

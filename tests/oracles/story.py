@@ -274,6 +274,21 @@ class Story:
             digest=digest,
         )
 
+    def is_given_whole_cast(self, lo: int, hi: int, who: str = "n1", of: str = "n0") -> Self:
+        """The application is handed a multicast that came in pieces."""
+        return self._app(
+            trace.HANDED,
+            who,
+            of,
+            protocol=self.multicast,
+            stream=trace.JOINED,
+            count=1,
+            lo=lo,
+            hi=hi,
+            size=100,
+            digest=digest_of("large", of, 1),
+        )
+
     def gives_up(
         self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, why: str = "forgot"
     ) -> Self:
