@@ -148,8 +148,6 @@ class ApplicationIndex:
         """By sender and destination."""
         self.incoming: dict[tuple[int, int, int, int], Incoming] = {}
         """By receiver, source, protocol and connection."""
-        self.abandoned: dict[tuple[int, int, int], list[Event]] = {}
-        """ABANDONED of messages that had left, by sender, destination and connection."""
 
     def note(self, member: Member, event: Event) -> None:
         """Note an event about offered or handed messages."""
@@ -162,8 +160,7 @@ class ApplicationIndex:
             incoming.events.append(event)
             return
         if kind == ABANDONED and event.protocol:
-            self.abandoned.setdefault((member.short, event.peer, event.conn), []).append(event)
-            return
+            return  # of messages that had left: those are seqnos, and noted with their connection
         outgoing = self.outgoing.get((member.short, event.peer))
         if outgoing is None:
             outgoing = Outgoing(member, event.peer)
@@ -246,11 +243,14 @@ def _is_told(evidence: Evidence, outgoing: Outgoing, cut: Event, pieces: list[Ev
     told = [event for event in outgoing.events if event.kind == ABANDONED]
     if any(event.lo <= cut.lo <= event.hi for event in told):
         return True
-    index = evidence.application.abandoned
+    connections = evidence.unicasts.connections
     return any(
-        event.lo <= piece.lo <= event.hi
+        given_up.lo <= piece.lo <= given_up.hi
         for piece in pieces
-        for event in index.get((outgoing.sender.short, outgoing.dest, piece.conn), ())
+        if (key := (outgoing.sender.short, outgoing.dest, piece.conn)) in connections
+        for entry in connections[key].entries
+        if piece in entry.sent
+        for given_up in entry.told
     )
 
 

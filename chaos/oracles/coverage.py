@@ -17,6 +17,12 @@ class Range(NamedTuple):
     hi: int
 
 
+def sent_by_then(abandoned: Event, sent: Sequence[Event]) -> list[Range]:
+    """Return what a message that seqnos were given up says of those that were sent before it."""
+    hi = min(abandoned.hi, max((batch.hi for batch in sent), default=0))
+    return [Range(abandoned.lo, hi)] if hi >= abandoned.lo else []
+
+
 def first_gap(lo: int, hi: int, parts: Iterable[Event | Range]) -> int | None:
     """Return the first seqno of `lo..hi` that no part covers; None: all are covered."""
     at = lo

@@ -42,7 +42,7 @@ from stormcast.node.trace import (
 _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABANDONED})
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
-_OF_CONNECTIONS: Final = frozenset({CONN, SYNC})
+_OF_CONNECTIONS: Final = frozenset({CONN, SYNC, ABANDONED})
 REPEATER: Final = "DUPLICATE"
 """The test protocol that passes on copies."""
 
@@ -151,6 +151,8 @@ class Evidence:
                 self.groups.note(member, number, event)
             elif kind in _OF_MESSAGES and event.protocol == UNNUMBERED:
                 self.unnumbered.note(member, event)
+            elif kind == ABANDONED and event.protocol == UNNUMBERED:
+                continue  # of messages that had not left
             elif kind in _OF_MESSAGES or kind in _OF_CONNECTIONS:
                 self.unicasts.note(member, number, event)
             elif kind == GAUGE:

@@ -10,7 +10,6 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK
-from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import Event
 
 
@@ -23,7 +22,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         holes = list(_holes(stream))
         if stream.sender.lives:
             yield from _own_lost(stream, holes)
-        excused: list[Event | Range] = [*holes, *_given_up(evidence, stream)]
+        excused: list[Event | Range] = [*holes, *_given_up(stream)]
         for receiver in evidence.members.values():
             if receiver.lives and receiver is not stream.sender:
                 yield from _lost(evidence, stream, receiver, excused)
@@ -62,17 +61,14 @@ def _lost(
     yield _loss(stream, receiver, sent, lost)
 
 
-def _given_up(evidence: Evidence, stream: Stream) -> Sequence[Event]:
+def _given_up(stream: Stream) -> Sequence[Range]:
     """Multicasts that the sender said it gave up, as it left."""
-    sender = stream.sender
-    if sender.lives:
-        return ()
-    return evidence.application.abandoned.get((sender.short, GROUP, 0), ())
+    return () if stream.sender.lives else stream.told
 
 
-def was_given_up(evidence: Evidence, stream: Stream, lost: int) -> bool:
+def was_given_up(stream: Stream, lost: int) -> bool:
     """Whether the sender said, as it left, that it gave up a multicast."""
-    return covered(lost, _given_up(evidence, stream)) is not None
+    return any(told.lo <= lost <= told.hi for told in _given_up(stream))
 
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:

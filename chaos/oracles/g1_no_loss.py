@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles import application, g1_alarms, g1_multicast, hand_over
-from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.coverage import Range, first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import view_at
 from stormcast.chaos.oracles.history import EPSILON, Member, SenderLife, Violation
@@ -31,7 +31,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         connection = entry.connection
         if connection.sender.answers_for_sent and connection.receiver.lives:
             if was_given_up(entry):
-                yield from _untold(evidence, entry)
+                yield from _untold(entry)
             else:
                 yield from _lost(entry)
     yield from _thrown_away(evidence)
@@ -75,15 +75,13 @@ def is_held_to(entry: SenderLife) -> bool:
     return view is not None and entry.connection.receiver.short in view.members
 
 
-def _untold(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
+def _untold(entry: SenderLife) -> Iterator[Violation]:
     """Messages that were rightly given up, and whose application was not told."""
-    sender, receiver = entry.connection.sender, entry.connection.receiver
-    conn, removed = entry.connection.conn, entry.removed
+    sender, removed = entry.connection.sender, entry.removed
     assert removed is not None
     if sender.version < application.SAYS_BOTH_ENDS:
         return
-    told = evidence.application.abandoned.get((sender.short, receiver.short, conn), ())
-    for loss in _gaps(entry, told):
+    for loss in _gaps(entry, entry.told):
         detail = (
             f"seqno {loss.seqno} was given up with its connection ({removed.text}), and its "
             "application was not told"
@@ -144,9 +142,9 @@ def _lost(entry: SenderLife) -> Iterator[Violation]:
         yield _loss(entry, sent, seqno)
 
 
-def _gaps(entry: SenderLife, told: Sequence[Event] = ()) -> Iterator[Gap]:
+def _gaps(entry: SenderLife, told: Sequence[Range] = ()) -> Iterator[Gap]:
     """Batches that neither deliveries nor what the application was told of cover."""
-    parts: dict[int, list[Event]] = {}
+    parts: dict[int, list[Event | Range]] = {}
     for _epoch, delivered in entry.delivered:
         batch = entry.batch_at(delivered.lo)
         assert batch is not None, "a delivery is matched to the batch that holds it"

@@ -9,6 +9,7 @@ from typing import Final
 from stormcast.chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
 from stormcast.chaos.oracles.history import Member, Noted
 from stormcast.node.trace import (
+    ABANDONED,
     ACKED,
     ALARM,
     CONN,
@@ -89,6 +90,8 @@ class GroupIndex:
             )
         elif kind == PURGED and not event.conn:
             self.stream(member).purged.append((len(member.views) - 1, event))
+        elif kind == ABANDONED:
+            self.stream(member).tell(event)
         elif kind == REQUESTED:
             window = self._window(member, event)
             window.requested.append(Request(event, window.reached))

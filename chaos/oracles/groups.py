@@ -14,7 +14,7 @@ from itertools import chain, takewhile
 from math import inf
 from typing import Final, NamedTuple
 
-from stormcast.chaos.oracles.coverage import spans
+from stormcast.chaos.oracles.coverage import Range, sent_by_then, spans
 from stormcast.chaos.oracles.history import EPSILON, Member, Noted
 from stormcast.chaos.oracles.records import VIEW_MASK
 from stormcast.node.core import wire
@@ -175,7 +175,7 @@ class Window:
 class Stream:
     """All that one member multicast."""
 
-    __slots__ = ("lows", "purged", "resent", "sender", "sent", "sent_in", "windows")
+    __slots__ = ("lows", "purged", "resent", "sender", "sent", "sent_in", "told", "windows")
 
     def __init__(self, sender: Member) -> None:
         self.sender = sender
@@ -186,6 +186,8 @@ class Stream:
         """The place of the sender's view at each of `sent`; -1 before the first."""
         self.purged: list[tuple[int, Event]] = []
         """The purges, each with the place of the sender's view."""
+        self.told: list[Range] = []
+        """What the application was told that it was given up, of what had been sent by then."""
         self.resent: list[tuple[Member, Event]] = []
         """The repeats, each with the member that sent it."""
         self.windows: dict[int, dict[int, Window]] = {}
@@ -203,6 +205,10 @@ class Stream:
         if window is None:
             window = windows[number] = Window(self, receiver, number)
         return window
+
+    def tell(self, abandoned: Event) -> None:
+        """Note what the application was told that it was given up."""
+        self.told += sent_by_then(abandoned, self.sent)
 
     def windows_of(self, receiver: Member) -> list[Window]:
         """Return all windows that one member had, oldest first."""

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from stormcast.chaos.oracles.coverage import Range, sent_by_then
 from stormcast.node.core import wire
 from stormcast.node.trace import SENDER_REMOVED, STOP, Event
 
@@ -196,6 +197,7 @@ class SenderLife:
         "purged",
         "sent",
         "states",
+        "told",
     )
 
     def __init__(self, connection: Connection, opened_at: float) -> None:
@@ -207,6 +209,8 @@ class SenderLife:
         self.lows: list[int] = []
         """The first seqno of each of `sent`."""
         self.purged: list[Event] = []
+        self.told: list[Range] = []
+        """What the application was told that it was given up, of what had been sent by then."""
         self.activity: list[Event] = []
         """SENT, RETRANSMITTED and PURGED, in order."""
         self.delivered: list[tuple[Epoch, Event]] = []
@@ -222,6 +226,10 @@ class SenderLife:
     def acked_all(self) -> bool:
         """Whether everything that the entry sent was purged."""
         return not self.sent or (bool(self.purged) and self.purged[-1].hi >= self.sent[-1].hi)
+
+    def tell(self, abandoned: Event) -> None:
+        """Note what the application was told that it was given up."""
+        self.told += sent_by_then(abandoned, self.sent)
 
     def batch_at(self, seqno: int) -> Event | None:
         """Return the SENT that holds a seqno; None if none does."""

@@ -87,7 +87,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
             came = _arrived(evidence, receiver, key, windows)
             arrived += _messages(batches, came)
             # Of what did not arrive the sender may have been told as it left.
-            owed_seqnos = came | set(_not_given_up(evidence, stream, batches))
+            owed_seqnos = came | set(_not_given_up(stream, batches))
             counts.append(_messages(batches, owed_seqnos))
         owed += sum(counts)
         multicasts += max(counts, default=0)
@@ -106,11 +106,11 @@ def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Membe
                 yield receiver, list(_owed_from(stream, lo))
 
 
-def _not_given_up(evidence: Evidence, stream: Stream, batches: list[Event]) -> Iterator[int]:
+def _not_given_up(stream: Stream, batches: list[Event]) -> Iterator[int]:
     """Yield the seqnos of batches that their sender did not say it gave up."""
     for sent in batches:
         for seqno in range(sent.lo, sent.hi + 1):
-            if not g1_multicast.was_given_up(evidence, stream, seqno):
+            if not g1_multicast.was_given_up(stream, seqno):
                 yield seqno
 
 

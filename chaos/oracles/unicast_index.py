@@ -7,6 +7,7 @@ from typing import Final
 
 from stormcast.chaos.oracles.history import Connection, Epoch, Member, Noted, SenderLife
 from stormcast.node.trace import (
+    ABANDONED,
     ACKED,
     CONN,
     DELIVERED,
@@ -80,6 +81,8 @@ class UnicastIndex:
         kind = event.kind
         if kind in _BY_SENDER:
             _note_sending(self._entry(member, event), event)
+        elif kind == ABANDONED:
+            self._note_abandoned(member, event)
         elif kind in _BY_RECEIVER:
             _note_receiving(self._epoch(member, event), event)
         elif kind == CONN:
@@ -115,6 +118,12 @@ class UnicastIndex:
             epoch = self._epochs[key] = Epoch(connection, event.epoch)
             connection.epochs.append(epoch)
         return epoch
+
+    def _note_abandoned(self, member: Member, event: Event) -> None:
+        connection = self.connections.get((member.short, event.peer, event.conn))
+        entries = reversed(connection.entries) if connection is not None else ()
+        if (entry := next((one for one in entries if one.sent), None)) is not None:
+            entry.tell(event)
 
     def _note_sender_state(self, member: Member, noted: Noted) -> None:
         """Note a state. An entry that closes and re-opens stays the same; a removal ends it."""

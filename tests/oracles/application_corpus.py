@@ -274,7 +274,7 @@ def of_a_message_in_halves_on_two_connections_the_sender_is_told(s: Story) -> No
     s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
     s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
     s.delivers(2, piece=True, conn=2, epoch=2).acks(2, conn=2, epoch=2)
-    s.at(2.2).purges(1, 2, conn=2)
+    s.at(2.2).purges(1, 2, conn=2).at(3.0).removes(conn=2, why="forgot")
 
 
 @broken(
@@ -323,6 +323,41 @@ def a_silent_peer_is_given_up_with_what_waits_for_it(s: Story) -> None:
 def a_connection_is_forgotten_and_only_a_part_of_it_is_told(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 9, number=6)
     s.at(3.0).gives_up(7, 9).removes(why="forgot")
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#8 t=4.000 sent to n1 conn 1 seqnos 1..3",
+        "n0#9 t=5.000 sender removed to n1 conn 1 (forgot)",
+    ),
+    both_ends=True,
+)
+def what_was_told_of_a_connection_is_not_told_of_the_next(s: Story) -> None:
+    """The next one has the same id, and counts from 1 again."""
+    s.at(1.0).offers(1, 3).opens().sends(1, 3, number=1)
+    s.at(3.0).gives_up(1, 3).removes(why="forgot", unacked=3)
+    s.at(4.0).offers(4, 6).opens().sends(1, 3, number=4)
+    s.at(5.0).removes(why="forgot", unacked=3).at(6.0).syncs()
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 1..3",
+        "n0#5 t=3.000 sender removed to n1 conn 1 (forgot)",
+    ),
+    both_ends=True,
+)
+def messages_are_given_up_before_they_were_sent(s: Story) -> None:
+    s.at(1.0).offers(1, 3).opens().gives_up(1, 3).at(2.0).sends(1, 3, number=1)
+    s.at(3.0).removes(why="forgot", unacked=3).at(4.0).syncs()
+
+
+@sound(both_ends=True)
+def what_is_told_after_the_connection_ended_is_told(s: Story) -> None:
+    s.at(1.0).offers(1, 3).opens().sends(1, 3, number=1)
+    s.at(3.0).removes(why="forgot", unacked=3).gives_up(1, 3).at(4.0).syncs()
 
 
 @broken(
