@@ -26,7 +26,8 @@ def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
 
 def excused(tables: Tables, losses: DataFrame) -> DataFrame:
     """Return the losses that were reported: retransmission is off, the run had faults, and the
-    receiver raised an alarm about this gap or one before it. A silent loss is never excused."""
+    receiver raised an alarm about this gap or, in the same window, about one before it. A silent
+    loss is never excused."""
     was_disturbed = tables.rig.runs.where("did_anything").select("run")
     alarms = tables.events.where(is_kind("alarm") & is_multicast()).select(
         F.col("run"),
@@ -34,14 +35,19 @@ def excused(tables: Tables, losses: DataFrame) -> DataFrame:
         F.col("peer").alias("sender"),
         F.col("time").alias("alarmed"),
         F.col("lo").alias("alarm_lo"),
+        F.col("hi").alias("alarm_hi"),
+        F.col("epoch").alias("alarm_epoch"),
     )
     in_time = F.col("alarmed") >= F.col("batch.time") - words.EPSILON
     is_before = F.col("alarm_lo") <= F.col("gap")
     pair = ["run", "sender", "receiver"]
+    # An alarm without an epoch may be of any window.
+    is_of_window = F.col("alarm_epoch").isin(0, F.coalesce("epoch", F.lit(0)))
+    is_named = F.col("gap") <= F.col("alarm_hi")
+    alarmed = losses.select(*pair, "gap", "batch").join(alarms, pair, how="inner")
     told = (
-        losses.select(*pair, "gap", "batch")
-        .join(alarms, pair, how="inner")
-        .where(in_time & is_before)
+        _with_epoch(tables, alarmed.where(in_time & is_before))
+        .where(is_of_window | is_named)
         .dropDuplicates([*pair, "gap"])
     )
     in_silence = (F.col("batch.time") >= F.col("start")) & (F.col("batch.time") < F.col("end"))
@@ -52,4 +58,52 @@ def excused(tables: Tables, losses: DataFrame) -> DataFrame:
         )
         .where(in_silence)
         .select(*pair, "gap")
+    )
+
+
+def _with_epoch(tables: Tables, losses: DataFrame) -> DataFrame:
+    """Add `epoch`, that of the receiver's last window that begins below the lost seqno."""
+    key = ["run", "sender", "receiver", "gap"]
+    windows = windows_of_pairs(tables).select("run", "sender", "receiver", "epoch", "nth", "offset")
+    found = (
+        losses.select(*key)
+        .distinct()
+        .join(windows, key[:3], how="inner")
+        .where(F.col("offset") < F.col("gap"))
+        .groupBy(*key)
+        .agg(F.max_by("epoch", "nth").alias("epoch"))
+    )
+    return losses.join(found, key, how="left")
+
+
+def windows_of_pairs(tables: Tables) -> DataFrame:
+    """Return the windows on multicasts: run, sender, receiver, epoch, `nth` (their order), offset
+    (after which each begins)."""
+    return tables.messages.windows.where("is_multicast").select(
+        *("run", "sender", "receiver", "epoch"),
+        F.col("first").alias("nth"),
+        F.coalesce("opened.lo", F.lit(0)).cast("bigint").alias("offset"),
+    )
+
+
+def with_standstill(tables: Tables, missing: DataFrame) -> DataFrame:
+    """Add to missing ranges (`gap_lo`) the last delivery in order below each, `stands_at`: what is
+    missing above it, up to the next one, waits behind the first gap, and may not be lost."""
+    is_regular = F.col("flags").bitwiseAND(words.OOB) == 0
+    pair = ["run", "sender", "receiver"]
+    # Few pairs miss anything.
+    delivered = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine")).join(
+        F.broadcast(missing.select(*pair).distinct()), pair, how="left_semi"
+    )
+    marks = delivered.where(is_regular).select(
+        *pair,
+        F.col("lo").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("lo").alias("regular"),
+    )
+    points = missing.withColumn("at", F.col("gap_lo"))
+    return (
+        with_last(points, marks, pair, "regular")
+        .withColumn("stands_at", F.coalesce("regular.lo", F.lit(0)))
+        .drop("regular")
     )

@@ -5,10 +5,12 @@ Of a crashed or expelled sender each of them delivers a prefix, by G3, and prefi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
+from stormcast.chaos.oracles.coverage import Range, gaps
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_multicast import was_told
 from stormcast.chaos.oracles.groups import Stream, Window, covered, last_view, view_at
@@ -66,10 +68,10 @@ def _differ(
     sent_before = _sent_before(one[1].stream, shorter[0].views[0])
     begins = max(one[0].begins, other[0].begins, sent_before)
     for has, lacks in ((one, other), (other, one)):
-        seqno = _first_beyond(has[1].spans(begins), lacks[1].spans(begins))
-        if seqno is not None and not _is_excused(evidence, lacks[1], seqno):
-            yield _violation(has[1], lacks[1], seqno)
-            return
+        for seqno in _beyond(has[1].spans(begins), lacks[1], begins):
+            if not _is_excused(evidence, lacks[1], seqno):
+                yield _violation(has[1], lacks[1], seqno)
+                return
 
 
 def _sent_before(stream: Stream, view: tuple[int, int]) -> int:
@@ -90,18 +92,21 @@ def _is_excused(evidence: Evidence, window: Window, seqno: int) -> bool:
     return was_told(evidence, window.stream, window.receiver, seqno)
 
 
-def _first_beyond(has: list[tuple[int, int]], lacks: list[tuple[int, int]]) -> int | None:
-    """Return the first seqno that is in `has` and not in `lacks`, both ascending; None: none is."""
-    at = 0
-    for lo, hi in has:
-        seqno = lo
-        while seqno <= hi:
-            while at < len(lacks) and lacks[at][1] < seqno:
-                at += 1
-            if at == len(lacks) or lacks[at][0] > seqno:
-                return seqno
-            seqno = lacks[at][1] + 1
-    return None
+def _beyond(has: list[tuple[int, int]], lacks: Window, above: int) -> Iterator[int]:
+    """Yield the first seqno of each standstill of a window that is in `has`, ascending. What the
+    window lacks above it, up to its next delivery in order, waits there, and may not be lost."""
+    lacking = lacks.spans(above)
+    regular = lacks.stream.regular(lacks.receiver)
+    stood_at = -1
+    high = has[-1][1] if has else 0
+    for gap in gaps(above + 1, high, (Range(*span) for span in lacking)):
+        first = next((max(lo, gap.lo) for lo, hi in has if hi >= gap.lo), high + 1)
+        if first > gap.hi:
+            continue
+        stands_at = bisect_left(regular, gap.lo)
+        if stands_at != stood_at:
+            yield first
+        stood_at = stands_at
 
 
 def _violation(has: Window, lacks: Window, seqno: int) -> Violation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -25,12 +25,21 @@ def sent_by_then(abandoned: Event, sent: Sequence[Event]) -> list[Range]:
 
 def first_gap(lo: int, hi: int, parts: Iterable[Event | Range]) -> int | None:
     """Return the first seqno of `lo..hi` that no part covers; None: all are covered."""
+    first = next(gaps(lo, hi, parts), None)
+    return first.lo if first is not None else None
+
+
+def gaps(lo: int, hi: int, parts: Iterable[Event | Range]) -> Iterator[Range]:
+    """Yield the ranges of `lo..hi` that no part covers, in order."""
     at = lo
     for part_lo, part_hi in sorted((part.lo, part.hi) for part in parts):
-        if part_lo > at:
+        if part_lo > hi:
             break
+        if part_lo > at:
+            yield Range(at, part_lo - 1)
         at = max(at, part_hi + 1)
-    return at if at <= hi else None
+    if at <= hi:
+        yield Range(at, hi)
 
 
 def spans(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,9 +3,10 @@ that it had in its last view, where it left."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from stormcast.chaos.oracles.coverage import Range, first_gap, spans
+from stormcast.chaos.oracles.coverage import Range, first_gap, gaps, spans
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
@@ -54,11 +55,33 @@ def _lost(
     if lo is None:
         return
     # What is excused is put among the deliveries, so that what follows it is judged, too.
-    lost = first_gap(lo, stream.high, [*stream.delivered_to(receiver), *excused])
+    parts = [*stream.delivered_to(receiver), *excused]
+    lost = first_gap(lo, stream.high, parts)
+    if lost is not None and was_told(evidence, stream, receiver, lost):
+        missing = (
+            gap
+            for reach in stream.reaches(receiver)
+            for gap in _standstills(stream, receiver, max(lo, reach.lo), reach.hi, parts)
+        )
+        silent = (gap for gap in missing if not was_told(evidence, stream, receiver, gap))
+        lost = min(silent, default=None)
     sent = stream.batch_at(lost) if lost is not None else None
-    if lost is None or sent is None or was_told(evidence, stream, receiver, lost):
-        return
-    yield _loss(stream, receiver, sent, lost)
+    if lost is not None and sent is not None:
+        yield _loss(stream, receiver, sent, lost)
+
+
+def _standstills(
+    stream: Stream, receiver: Member, lo: int, hi: int, parts: Sequence[Event | Range]
+) -> Iterator[int]:
+    """Yield the first seqno of each gap in a part of a stream. What is missing above it, up to the
+    next delivery in order, waits behind that gap, and may not be lost."""
+    regular = stream.regular(receiver)
+    stood_at = -1
+    for gap in gaps(lo, hi, parts):
+        stands_at = bisect_left(regular, gap.lo)
+        if stands_at != stood_at:
+            yield gap.lo
+        stood_at = stands_at
 
 
 def _given_up(stream: Stream) -> Sequence[Range]:
@@ -73,12 +96,19 @@ def was_given_up(stream: Stream, lost: int) -> bool:
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:
     """Whether a loss is excused: the receiver repairs nothing, something was done to the run, and
-    the receiver raised an alarm about this gap or one before it."""
+    the receiver raised an alarm about this gap or, in the same window, about one before it."""
     sent = stream.batch_at(lost)
     if sent is None or not evidence.rig.steps or receiver.repairs(sent.time) is not False:
         return False
+    window = stream.window_of(receiver, lost)
+    # An alarm without an epoch may be of any window.
+    epochs = (0, window.number) if window is not None else (0,)
     alarms = evidence.groups.alarms.get((receiver.short, stream.sender.short), ())
-    return any(alarm.time >= sent.time - EPSILON and alarm.lo <= lost for alarm in alarms)
+    return any(
+        alarm.lo <= lost and (alarm.epoch in epochs or lost <= alarm.hi)
+        for alarm in alarms
+        if alarm.time >= sent.time - EPSILON
+    )
 
 
 def _loss(stream: Stream, receiver: Member, sent: Event, lost: int) -> Violation:

@@ -228,6 +228,22 @@ class Stream:
         windows = [window for window in self.windows_of(receiver) if window.removed is None]
         return windows[-1] if windows else None
 
+    def window_of(self, receiver: Member, seqno: int) -> Window | None:
+        """Return the last window of a member that begins below a seqno."""
+        windows = [each for each in self.windows_of(receiver) if each.offset < seqno]
+        return windows[-1] if windows else None
+
+    def reaches(self, receiver: Member) -> Iterator[Range]:
+        """Yield for each window of a member the seqnos that no later one took over."""
+        upto = self.high
+        for window in reversed(self.windows_of(receiver)):
+            yield Range(window.offset + 1, upto)
+            upto = min(upto, window.offset)
+
+    def regular(self, receiver: Member) -> list[int]:
+        """Return the first seqnos of what a member delivered in order, ascending."""
+        return sorted(each.lo for each in self.delivered_to(receiver) if not each.flags & OOB)
+
     def batch_at(self, seqno: int) -> Event | None:
         """Return the SENT that holds a seqno; None if none does."""
         index = bisect_right(self.lows, seqno) - 1

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.losses import excused, with_batch
+from stormcast.pipeline.losses import excused, with_batch, with_standstill
 from stormcast.pipeline.ranges import gaps, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
@@ -100,7 +100,8 @@ def _spans(tables: Tables, held: DataFrame) -> DataFrame:
 def _had_by_others(
     tables: Tables, lacking: DataFrame, held: DataFrame, spans: DataFrame
 ) -> DataFrame:
-    """Return the first seqno that one member lacks and another has, above where both begin."""
+    """Return the first seqno of each standstill that one member lacks and another has, above where
+    both begin."""
     others = held.select(
         "run",
         "sender",
@@ -119,12 +120,12 @@ def _had_by_others(
         )
     )
     above = F.greatest("begins", "holder_begins", "sent_before") + 1
-    asked = (
+    above_both = keep(
         _with_sent_before(tables, pairs)
         .withColumn("gap_lo", F.greatest("gap_lo", above))
         .where(F.col("gap_lo") <= F.col("gap_hi"))
-        .withColumn("at", -F.col("gap_lo"))
     )
+    asked = with_standstill(tables, above_both).withColumn("at", -F.col("gap_lo"))
     marks = spans.select(
         "run",
         "sender",
@@ -137,7 +138,7 @@ def _had_by_others(
     return (
         found.where(F.col("had.lo") <= F.col("gap_hi"))
         .withColumn("gap", F.greatest("had.lo", "gap_lo"))
-        .groupBy(*_PAIR, "holder", "opened")
+        .groupBy(*_PAIR, "holder", "opened", "stands_at")
         .agg(F.min(F.struct("gap", "had")).alias("least"))
         .select(*_PAIR, "holder", "opened", "least.gap", "least.had")
     )

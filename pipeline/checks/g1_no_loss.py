@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.checks.g1_alarms import without_cause
-from stormcast.pipeline.losses import excused, with_batch
-from stormcast.pipeline.ranges import first_gaps, reached_before, with_last
+from stormcast.pipeline.losses import excused, windows_of_pairs, with_batch, with_standstill
+from stormcast.pipeline.ranges import before_this, first_gaps, gaps, reached_before, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import NUMBERING
@@ -270,9 +270,38 @@ def _multicast(tables: Tables) -> DataFrame:
         free.join(pairs, ["run", "sender"], how="inner").select(*pair, "lo", "hi")
     )
     lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
-    return _multicast_losses(
-        tables, lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
+    told = keep(excused(tables, lost).select(*pair))
+    silent = lost.join(told, pair, how="left_anti")
+    if not told.isEmpty():
+        silent = silent.unionByName(_silent_above(tables, parts, told), allowMissingColumns=True)
+    return _multicast_losses(tables, silent)
+
+
+def _silent_above(tables: Tables, parts: DataFrame, told: DataFrame) -> DataFrame:
+    """Return for pairs whose first loss was reported the first one that was not. `parts` are the
+    deliveries, and what is excused."""
+    pair = ["run", "sender", "receiver"]
+    of_window = [*pair, "epoch"]
+    windows = keep(windows_of_pairs(tables).join(told, pair, how="left_semi"))
+    later = before_this(Window.partitionBy(*pair).orderBy(F.desc("nth")))
+    taken_over = F.coalesce(F.min("offset").over(later), F.col("last"))
+    wanted = keep(
+        windows.join(tables.groups.owed.select(*pair, "first", "last"), pair, how="inner")
+        .withColumn("last", F.least("last", taken_over))
+        .withColumn("first", F.greatest("first", F.col("offset") + 1))
+        .where(F.col("first") <= F.col("last"))
+        .select(*of_window, "first", "last")
     )
+    had = parts.join(wanted.select(*of_window), pair, how="inner").select(*of_window, "lo", "hi")
+    missing = with_standstill(tables, keep(gaps(had, wanted, of_window)))
+    firsts = (
+        missing.groupBy(*of_window, "stands_at").agg(F.min("gap_lo").alias("gap")).drop("epoch")
+    )
+    above = keep(with_batch(tables, firsts))
+    key = [*pair, "gap"]
+    silent = above.join(excused(tables, above).select(*key), key, how="left_anti")
+    first = Window.partitionBy(*pair).orderBy("gap")
+    return silent.withColumn("nth", F.row_number().over(first)).where("nth = 1").drop("nth")
 
 
 def _holes(tables: Tables) -> DataFrame:

@@ -305,6 +305,62 @@ def without_repair_an_alarm_at_the_first_excuses_the_rest(s: Story) -> None:
     s.at(3.0).alarms(1, epoch=1).at(4.0).fault("loss", "off").bites(1)
 
 
+def _a_window_goes_on_behind_an_alarm(s: Story, *, late: bool) -> None:
+    """n1 misses 3 and says so. Its next window begins after 3; and there 6 is lost in silence."""
+    s.a_group("n0", "n1").at(0.6).inquires().at(0.9).fault("loss").at(1.0).casts(1, 2)
+    s.at(1.1).takes(1, 2).at(1.2).casts(3).at(2.0).alarms(3, epoch=1)
+    if late:
+        s.at(2.5).takes(3)
+    s.at(5.0).unwatches("n1", "n0", at=3 if late else 2)
+    s.watches("n1", "n0", after=3, epoch=11, why="merge")
+    s.at(6.0).casts(4, 5).at(6.1).takes(4, 5, epoch=11)
+    s.at(7.0).casts(6).at(9.0).fault("loss", "off").bites(3)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#9 t=7.000 sent to the group multicasts 6..6",))
+def without_repair_an_alarm_does_not_excuse_a_later_silent_loss(s: Story) -> None:
+    """G1: "Each gap needs an alarm"."""
+    _a_window_goes_on_behind_an_alarm(s, late=False)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#9 t=7.000 sent to the group multicasts 6..6",))
+def without_repair_an_alarm_about_what_came_excuses_no_other_loss(s: Story) -> None:
+    """G1: "Each gap needs an alarm"."""
+    _a_window_goes_on_behind_an_alarm(s, late=True)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#7 t=1.300 sent to the group multicasts 4..4",))
+def without_repair_an_alarm_is_about_its_own_window(s: Story) -> None:
+    """G1: "An alarm excuses what it names, and what is missing above that in the same window": 4
+    was sent before it, and is lost in the next window."""
+    s.a_group("n0", "n1").at(0.6).inquires().at(0.9).fault("loss").at(1.0).casts(1, 2)
+    s.at(1.1).takes(1, 2).at(1.2).casts(3).at(1.3).casts(4)
+    s.at(2.0).alarms(3, epoch=1).at(5.0).unwatches("n1", "n0", at=2)
+    s.watches("n1", "n0", after=3, epoch=11, why="merge")
+    s.at(6.0).casts(5).at(9.0).fault("loss", "off").bites(3)
+
+
+@sound(protocols=SILENT)
+def without_repair_what_is_sent_later_waits_behind_the_gap(s: Story) -> None:
+    """G1: "only what lies between a gap and the next delivery in order waits behind that gap,
+    whenever it was sent, and needs no other one": an OOB message among it comes early."""
+    s.a_group("n0", "n1").at(0.6).inquires().at(0.9).fault("loss").at(1.0).casts(1, 2)
+    s.at(1.1).takes(1, 2).at(1.2).casts(3).at(2.0).alarms(3, epoch=1)
+    s.at(7.0).casts(4).casts(5, oob=True).casts(6).at(7.1).takes(5, oob=True)
+    s.at(9.0).fault("loss", "off").bites(3)
+
+
+@broken("A1", "G1", "G3", protocols=SILENT)
+def without_repair_members_differ_in_a_silent_loss(s: Story) -> None:
+    """A1: "An alarm excuses a member as in G1, and no more than there": n1 misses 3, says so, and
+    passes over it; and then 5, of which it says nothing."""
+    s.a_group().at(0.6).inquires().inquires("n2", "n0").at(0.9).fault("loss").at(1.0).casts(1, 2)
+    s.at(1.1).takes(1, 2).takes(1, 2, "n2").at(1.2).casts(3).at(1.3).takes(3, who="n2")
+    s.at(2.0).alarms(3, epoch=1).at(3.0).casts(4).takes(4, who="n2").takes(4)
+    s.at(4.0).casts(5).takes(5, who="n2").casts(6).takes(6).takes(6, who="n2")
+    s.at(9.0).fault("loss", "off").bites(3)
+
+
 @broken("G1", protocols=SILENT)
 def without_repair_an_alarm_above_what_is_missing_excuses_nothing(s: Story) -> None:
     """G1: "... an alarm about P, at or below what is missing"."""
