@@ -8,7 +8,7 @@ from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Window
-from stormcast.chaos.oracles.history import EPSILON, Epoch, Violation
+from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK, OOB
 from stormcast.node.trace import Event
 
@@ -30,7 +30,47 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 before = event
     for window in evidence.groups.windows():
         yield from _multicasts(window)
+    yield from _across_windows(evidence)
     yield from hand_over.found_in(evidence, "G3")
+
+
+def _across_windows(evidence: Evidence) -> Iterator[Violation]:
+    """Deliveries that come in a later window than what was sent after them."""
+    for entry in evidence.unicasts.entries():
+        if len(entry.connection.epochs) > 1:
+            of_epoch: dict[Epoch, list[Event]] = {each: [] for each in entry.connection.epochs}
+            for epoch, event in entry.delivered:
+                of_epoch[epoch].append(event)
+            yield from _late(entry.connection.receiver, [*of_epoch.values()], "seqno")
+    for stream in evidence.groups.streams.values():
+        for windows in stream.windows.values():
+            delivered = [window.genuine for window in windows.values()]
+            if len(delivered) > 1:
+                receiver = next(iter(windows.values())).receiver
+                yield from _late(receiver, delivered, "multicast")
+
+
+def _late(receiver: Member, windows: list[list[Event]], what: str) -> Iterator[Violation]:
+    """Deliveries below the highest one of the windows before. One that came before is G2's."""
+    past: list[Event] = []
+    reached: Event | None = None
+    for delivered in windows:
+        for event in delivered:
+            if event.flags & OOB or reached is None or event.lo > reached.hi:
+                continue
+            if not any(each.lo <= event.lo <= each.hi for each in past):
+                detail = (
+                    f"{what} {event.lo} was delivered after {reached.hi}, which an earlier window "
+                    "delivered"
+                )
+                yield Violation(event.time, detail, ((receiver, reached), (receiver, event)))
+        past += delivered
+        regular = [event for event in delivered if not event.flags & OOB]
+        reached = max([*([reached] if reached else []), *regular], key=_last, default=None)
+
+
+def _last(event: Event) -> int:
+    return event.hi
 
 
 def _early_before(epoch: Epoch) -> Iterator[Event]:

@@ -23,7 +23,8 @@ def fifo(tables: Tables) -> DataFrame:
     """Find deliveries at or below their predecessor, or above a seqno that is not accounted for."""
     in_order = keep(_odd(_in_order(tables)))
     handed_over = application.handed_over(tables, GUARANTEE)
-    return union(_steps_back(in_order), _skips(tables, in_order), handed_over)
+    late = _across_windows(tables)
+    return union(_steps_back(in_order), _skips(tables, in_order), late, handed_over)
 
 
 def _odd(in_order: DataFrame) -> DataFrame:
@@ -67,6 +68,49 @@ def _in_order(tables: Tables) -> DataFrame:
             "knows_start",
             "previous",
         )
+    )
+
+
+def _across_windows(tables: Tables) -> DataFrame:
+    """Find deliveries that come in a later window than what was sent after them. One that came
+    before is a matter of G2."""
+    stream = ["run", "sender", "receiver", "conn", "is_multicast", "entry"]
+    connection = stream[:-1]
+    windows = tables.messages.windows.select(*connection, "epoch", F.col("first").alias("nth"))
+    several = windows.groupBy(*connection).agg(F.count(F.lit(1)).alias("lives")).where("lives > 1")
+    delivered = keep(
+        tables.messages.delivered.where("is_genuine")
+        .join(F.broadcast(several.drop("lives")), connection, how="left_semi")
+        .join(F.broadcast(windows), [*connection, "epoch"], how="inner")
+        .withColumn("is_oob", _is_oob())
+        .select(*stream, "nth", "number", "time", "lo", "hi", "is_oob")
+    )
+    # The frame is by value, so that it contains no delivery of the same window.
+    before = Window.partitionBy(*stream).orderBy("nth").rangeBetween(Window.unboundedPreceding, -1)
+    regular = F.when(~F.col("is_oob"), F.struct("hi", -F.col("number")))
+    late = keep(
+        delivered.withColumn("reached", F.max(regular).over(before)).where(
+            ~F.col("is_oob") & (F.col("lo") <= F.col("reached.hi"))
+        )
+    )
+    past = delivered.select(
+        *stream, F.col("nth").alias("past"), F.col("lo").alias("from"), F.col("hi").alias("upto")
+    )
+    again = late.join(past, stream, how="inner").where(
+        (F.col("past") < F.col("nth")) & F.col("lo").between(F.col("from"), F.col("upto"))
+    )
+    key = ["run", "receiver", "number"]
+    return violations(
+        late.join(again.select(*key).distinct(), key, how="left_anti"),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "%s %d was delivered after %d, which an earlier window delivered",
+            F.when(F.col("is_multicast"), "multicast").otherwise("seqno"),
+            "lo",
+            "reached.hi",
+        ),
+        witness=[event("receiver", -F.col("reached.col2")), event("receiver", "number")],
     )
 
 

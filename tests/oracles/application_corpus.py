@@ -588,6 +588,44 @@ def of_two_messages_in_pieces_the_one_that_is_whole_last_comes_first(s: Story) -
     s.at(1.3).purges(1, 4)
 
 
+@broken(
+    "G3",
+    witness=(
+        "n1#7 t=2.000 delivered from n0 conn 1 seqnos 7..7",
+        "n1#11 t=3.000 delivered from n0 conn 1 seqnos 6..6",
+    ),
+    both_ends=True,
+)
+def a_later_window_delivers_what_was_sent_before(s: Story) -> None:
+    """Within each window all is in order."""
+    s.at(1.0).offers(1, 7).opens().sends(1, 5, number=1).sends(6, number=6).sends(7, number=7)
+    s.at(1.1).listens().delivers(1, 5).acks(5).is_given(1, 5).at(1.2).purges(1, 5)
+    s.at(2.0).forgets().listens(epoch=2).delivers(7, epoch=2).is_given(7)
+    s.at(3.0).forgets(epoch=2).listens(epoch=3).delivers(6, epoch=3).is_given(6)
+    s.acks(7, epoch=3).at(3.1).purges(6, 7)
+
+
+@broken("G3", both_ends=True)
+def a_later_window_delivers_multicasts_that_were_sent_before(s: Story) -> None:
+    """Each window begins where it says."""
+    s.a_group("n0", "n1").at(1.0).offers(1, 7, to="").casts(1, 5, number=1).casts(6, number=6)
+    s.casts(7, number=7).is_given_cast(1, 7, "n0", "n0")
+    s.at(1.1).takes(1, 5).is_given_cast(1, 5).at(2.0).unwatches("n1", "n0", at=5)
+    s.watches("n1", "n0", after=6, epoch=11, why="merge").at(2.1).takes(7, epoch=11)
+    s.is_given_cast(7).at(3.0).unwatches("n1", "n0", epoch=11, at=7)
+    s.watches("n1", "n0", after=5, epoch=12, why="merge").at(3.1).takes(6, epoch=12)
+    s.is_given_cast(6).at(4.0).drops(1, 7)
+
+
+@sound(both_ends=True)
+def an_early_message_of_the_last_window_was_sent_after_this_one(s: Story) -> None:
+    """It is OOB, and no measure of the order."""
+    s.at(1.0).offers(1, 7).opens().sends(1, 5, number=1).sends(6, number=6)
+    s.sends(7, number=7, oob=True).at(1.1).listens().delivers(1, 5).is_given(1, 5).acks(5)
+    s.delivers(7, oob=True).is_given(7).at(2.0).forgets().listens(epoch=2)
+    s.delivers(6, epoch=2).is_given(6).acks(7, epoch=2).at(3.1).purges(1, 7)
+
+
 # -- G4: handed over as it was ---------------------------------------------------------------------
 
 
