@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -257,6 +257,16 @@ class ReceiveWindow(Generic[T]):
             else:
                 self.bytes = 0
         return ready
+
+    def take_early(self, may_overtake: Callable[[T], bool]) -> list[Piece[T]]:
+        """Take the pieces behind a gap that may be delivered ahead of it, and keep their places."""
+        taken: list[Piece[T]] = []
+        for at, piece in enumerate(self._islands):
+            if piece.item is not None and may_overtake(piece.item):
+                taken.append(piece)
+                self._islands[at] = Piece(piece.lo, piece.hi, 0, None)
+                self.bytes -= piece.size
+        return taken
 
     def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
         """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""

@@ -13,7 +13,7 @@ from stormcast.node.core.batch import Arrival, Batch
 from stormcast.node.core.codec import unpack_lengths_untrusted
 from stormcast.node.core.errors import BadFrame, ConfigError
 from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
-from stormcast.node.core.model import FRAGMENT
+from stormcast.node.core.model import FRAGMENT, OOB
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
 from stormcast.node.core.wire import Head
@@ -135,6 +135,23 @@ def take_new(
     return taken
 
 
+def hand_up_oob(
+    port: Port, window: ReceiveWindow[Arrival], conn: int, epoch: int, view: int, now: float
+) -> int:
+    """Hand up the OOB messages that came behind a gap while the application took nothing. Returns
+    how many there are."""
+    count = 0
+    for lo, hi, _size, arrival in window.take_early(_is_oob):
+        assert arrival is not None, "a place is not taken"
+        hand_up(port, arrival, lo, hi, conn, epoch, view, window.delivered, now)
+        count += hi - lo + 1
+    return count
+
+
+def _is_oob(arrival: Arrival) -> bool:
+    return bool(arrival.head.flags & OOB)
+
+
 def note_resent(
     tracer: Tracer,
     stored: Stored[Batch],
@@ -175,6 +192,10 @@ class WindowSettings(Protocol):
         """Seqnos in a window."""
 
     @property
+    def window_bytes(self) -> int:
+        """The same bound in bytes."""
+
+    @property
     def max_xmit_req_size(self) -> int:
         """Seqnos in one request."""
 
@@ -190,6 +211,20 @@ def changed(config: C, name: str, value: object) -> C:
         )
     change: dict[str, Any] = {name: value}
     return replace(config, **change)
+
+
+def is_withholding(port: Port, peer: int, config: WindowSettings, *, is_multicast: bool) -> bool:
+    """Whether removed windows of a peer left as much for a stalled application as a window holds:
+    until the application has taken it, no more is taken of the peer (G5)."""
+    held = [
+        delivery
+        for delivery in (*port.withheld, *port.deliveries)
+        if delivery.source == peer and delivery.is_multicast == is_multicast
+    ]
+    return (
+        sum(len(delivery) for delivery in held) >= config.window_messages
+        or sum(delivery.size for delivery in held) >= config.window_bytes
+    )
 
 
 def request_bounds(config: WindowSettings, timing: Timing, interval: float) -> dict[str, float]:

@@ -262,6 +262,7 @@ class Group:
         """Install digest and view in one step: the same view at all layers, always in the same
         order."""
         self._port.locate(event.view.members)
+        self.multicast.hand_up_ending(event.view, event.digest, event.mutual, now)
         # The record first: what windows write next belongs to this view.
         self._adopt(event, now)
         self._port.contacts.on_view(event.view.members)

@@ -13,7 +13,7 @@ from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
-from tests.mutants import rare  # noqa: F401 registers its mutants
+from tests.mutants import rare, stalls  # noqa: F401 register their mutants
 from tests.mutants.groups import GROUP_BLIND, GROUP_MUTANTS, GroupMutant
 from tests.mutants.hidden import HIDDEN_MUTANTS, HiddenMutant
 from tests.mutants.mutants import BLIND, MUTANTS, Mutant

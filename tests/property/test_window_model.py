@@ -110,6 +110,17 @@ class NaiveReceiver:
         self._advance(last)
         return taken
 
+    def take_early(self, above: int) -> list[int]:
+        """Take batches with an even name that are behind a gap."""
+        taken = [
+            seqno
+            for seqno, held in sorted(self.held.items())
+            if seqno > above and held.batch is not None and not held.batch.name % 2
+        ]
+        for seqno in taken:
+            self.held[seqno] = Held(None, None)
+        return taken
+
     def skip_to(self, seqno: int) -> int:
         ahead = range(self.deliverable + 1, seqno + 1)
         gone = [number for number in ahead if number not in self.held]
@@ -176,6 +187,17 @@ class ReceiveMachine(RuleBasedStateMachine):
                 assert batch.lo <= seqno <= batch.hi
                 assert seqno not in self.out_of_band  # G2
                 self.in_order.append(seqno)
+
+    @rule()
+    def what_may_overtake_a_gap_is_taken(self) -> None:
+        """Their places stay, so that no copy is taken."""
+        ready_to = self.window.deliverable
+        taken = self.window.take_early(lambda batch: not batch.name % 2)
+        seqnos = as_seqnos([(piece.lo, piece.hi) for piece in taken])
+        assert seqnos == self.model.take_early(ready_to)
+        assert self.out_of_band.isdisjoint(seqnos)
+        assert set(self.in_order).isdisjoint(seqnos)  # G2
+        self.out_of_band.update(seqnos)
 
     @rule()
     def the_application_stalls_or_resumes(self) -> None:

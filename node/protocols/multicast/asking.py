@@ -43,6 +43,12 @@ class Asking:
             if entry.window.has_gap():
                 self.notice(entry, now)
             return
+        if entry.is_shut:
+            # What it asked for would be refused.
+            config = self._state.config
+            due = now + max(config.xmit_interval, config.join_sync_interval)
+            self._timers.set((LOOK, entry.peer), due)
+            return
         ask, due = entry.gaps.look(entry.window, self._state.gap_pacer(), now)
         if ask:
             self.request(entry, ask, now)

@@ -26,6 +26,7 @@ class Inbound:
         "epoch",
         "gap_at",
         "gaps",
+        "is_shut",
         "is_synced",
         "kept",
         "nonce",
@@ -44,6 +45,9 @@ class Inbound:
         self.window = window
         self.gaps = GapLook(rtt)
         self.acks = AckState()
+        self.is_shut = False
+        """Whether batches are refused until a stalled application goes on: earlier windows have
+        left it as much as a window holds (G5)."""
         self.is_synced = False
         """Whether the window is complete: it has all that the sender said can be had."""
         self.sync_target = -1

@@ -64,7 +64,16 @@ class Incoming:
             # Without retransmission that is not enough: earlier batches may not have been sent to
             # this member.
             entry.sync_target = max(entry.sync_target, head.lo + head.count - 1)
-        self._take(entry, arrival, now)
+        if entry.is_shut:
+            self._refuse(entry, now)
+        else:
+            self._take(entry, arrival, now)
+
+    def _refuse(self, entry: Inbound, now: float) -> None:
+        """Refuse a batch of a window that is shut: it is asked for when the application goes on."""
+        self._port.drop("not-consuming")
+        if entry.is_synced and not self._state.config.retransmits:
+            self._baselines.desync(entry, now)
 
     def _take(self, entry: Inbound, arrival: Arrival, now: float) -> None:
         """Add a batch to its window and deliver what is next."""
@@ -117,9 +126,8 @@ class Incoming:
         waited."""
         waited = 0
         for entry in list(self._entries.values()):
-            before = entry.window.delivered
-            self._deliver_ready(entry, now)
-            taken = entry.window.delivered - before
+            entry.is_shut = False
+            taken = self._windows.hand_up(entry, now)
             if entry.unmeant > entry.window.deliverable:
                 # The window was too full to skip all of it.
                 self._windows.skip_to(entry, entry.unmeant, 0, now)

@@ -150,6 +150,12 @@ class Multicast:
         """Prepare for a coming view: its members may ask, and nothing they need may be purged."""
         self._views.on_tentative(view)
 
+    def hand_up_ending(
+        self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
+    ) -> None:
+        """Hand up what windows hold that end with a view, just before it is installed."""
+        self._views.hand_up_ending(view, digest, mutual, now)
+
     def install(
         self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
     ) -> None:

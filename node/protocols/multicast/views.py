@@ -10,6 +10,7 @@ from stormcast.node.core.digest import Digest
 from stormcast.node.core.model import View
 from stormcast.node.protocols.multicast.announcing import Announcing
 from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.outgoing import Outgoing
 from stormcast.node.protocols.multicast.retention import Retention
 from stormcast.node.protocols.multicast.state import Streams
@@ -40,6 +41,16 @@ class Views:
         """Prepare for a coming view: its members may ask, and nothing they need may be purged."""
         self._state.coming = frozenset(member.short for member in view.members)
         self._retention.members_coming()
+
+    def hand_up_ending(
+        self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
+    ) -> None:
+        """Hand up what a stalled application has yet to take of the windows that end with a view,
+        as of the view before it: pieces of messages are given up with that."""
+        members = {member.short for member in view.members}
+        for peer, entry in self._state.inbound.items():
+            if peer not in members or self._is_replaced(entry, digest, mutual):
+                self._windows.hand_up(entry, now)
 
     def install(
         self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
@@ -78,9 +89,7 @@ class Views:
         return self._state.port.codec.hash64(name) & 0xFFFFFFFF
 
     def _adopt_digest(self, digest: Digest, mutual: frozenset[int] | None, now: float) -> None:
-        """Open windows where the digest says. At a merge, a window that is behind is replaced,
-        unless its sender and this member were connected all the time: such a window has lost
-        nothing, it is merely slower (JGRP-948)."""
+        """Open windows where the digest says, and replace those that are behind it."""
         for peer in sorted(self._state.members & set(digest)):
             if peer == self._me:
                 continue
@@ -88,9 +97,19 @@ class Views:
             entry = self._state.inbound.get(peer)
             if entry is None:
                 self._windows.open(peer, offset, "digest" if mutual is None else "merge", now)
-            elif mutual is not None and peer not in mutual and entry.window.delivered < offset:
+            elif self._is_replaced(entry, digest, mutual):
                 self._windows.remove(entry, "merge", now)
                 self._windows.open(peer, offset, "merge", now)
+
+    def _is_replaced(
+        self, entry: Inbound, digest: Digest | None, mutual: frozenset[int] | None
+    ) -> bool:
+        """Whether a merge replaces a window: it is behind. Not if its sender and this member were
+        connected all the time: such a window has lost nothing, it is merely slower (JGRP-948). What
+        is there for a stalled application is not behind."""
+        if digest is None or mutual is None or entry.peer in mutual or entry.peer not in digest:
+            return False
+        return entry.window.deliverable < digest[entry.peer][0]
 
     def _welcome(self, peer: int, now: float) -> None:
         """Tell a new member what can be had, take what it sent before it was known, and have the

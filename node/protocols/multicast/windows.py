@@ -12,6 +12,7 @@ from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.reports import Reports
 from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams
+from stormcast.node.protocols.windowed import hand_up_oob, is_withholding
 
 MAX_ENDED: Final = 1024
 """Senders that are remembered after their window was removed."""
@@ -54,8 +55,11 @@ class Windows:
         if not config.retransmits:
             entry.is_synced = not config.completes
             self._timers.set((SYNC, peer), now + config.join_sync_interval)
-        if places and state.is_consuming:
-            self.deliver_ready(entry, now)
+        if state.is_consuming:
+            if places:
+                self.deliver_ready(entry, now)
+        else:
+            entry.is_shut = is_withholding(self._port, peer, config, is_multicast=True)
         self._reports.opened(entry, offset, now)
         return entry
 
@@ -68,8 +72,19 @@ class Windows:
                 if keeps and (not entry.kept or entry.kept[-1] is not arrival):
                     entry.kept.append(arrival)
 
+    def hand_up(self, entry: Inbound, now: float) -> int:
+        """Hand up all that a stalled application has yet to take of a window. Returns how many
+        messages that is."""
+        before, window = entry.window.delivered, entry.window
+        self.deliver_ready(entry, now)
+        view = self._state.view_number
+        early = hand_up_oob(self._port, window, 0, entry.epoch, view, now)
+        return window.delivered - before + early
+
     def remove(self, entry: Inbound, reason: str, now: float) -> None:
-        """Forget a window, but not how far it delivered."""
+        """Forget a window, but not how far it delivered. What it has for a stalled application is
+        kept for that: its sender may have purged it."""
+        self.hand_up(entry, now)
         peer, window = entry.peer, entry.window
         del self._entries[peer]
         if len(self._ended) >= MAX_ENDED:

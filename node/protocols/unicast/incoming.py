@@ -19,7 +19,7 @@ from stormcast.node.protocols.unicast.reports import Reports
 from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import Tombstones
-from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
+from stormcast.node.protocols.windowed import is_withholding, take_new, unpack_arrival_untrusted
 
 MAX_AHEAD: Final = 8
 """Pieces that a stranger's window holds while OOB messages overtake others: their places are
@@ -181,7 +181,9 @@ class Incoming:
         """Open a window for a first frame, in place of an older window, and add the frames that
         came early."""
         state = self._state
-        if not state.is_consuming and self._is_withholding(head.source):
+        if not state.is_consuming and is_withholding(
+            self._port, head.source, state.config, is_multicast=False
+        ):
             self._port.drop("not-consuming")
             return None
         if state.is_stranger(head.source) and not self._port.strangers.windows.admits(now):
@@ -196,16 +198,6 @@ class Incoming:
         for early in self._resync.take_cached(head.source, head.conn):
             self._take(entry, early, now)
         return entry
-
-    def _is_withholding(self, peer: int) -> bool:
-        """Whether removed windows left as much for a stalled application as a window holds: until
-        the application has taken it, no further window is opened (G5)."""
-        config = self._state.config
-        held = [delivery for delivery in self._port.withheld if delivery.source == peer]
-        return (
-            sum(len(delivery) for delivery in held) >= config.window_messages
-            or sum(delivery.size for delivery in held) >= config.window_bytes
-        )
 
     def forget_stranger(self, peer: int, now: float) -> None:
         """Give up what is kept of a stranger, and was not acked."""

@@ -1,0 +1,51 @@
+"""Known bugs of multicasts that wait for a stalled application, or on a connection that is late.
+
+No guarantee asks for what a window had that ended before its application took it, and none says how
+soon a window has room again: tests find these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stormcast.node.core.model import View
+from stormcast.node.protocols.multicast import windows
+from stormcast.node.protocols.multicast.views import Views
+from stormcast.node.protocols.multicast.windows import Windows
+from tests.mutants.hidden import hidden
+from tests.mutants.patches import Patches
+
+STALLED = "sim/test_stalled_multicasts.py::test_"
+
+
+@hidden("windows that end", STALLED + "what_arrived_of_a_member_that_goes_is_handed_over_later")
+def untaken_multicasts_end_with_their_window(patches: Patches) -> None:
+    """A view that ends a window forgets what a stalled application had yet to take of it."""
+    old = Windows.hand_up
+
+    @patches.method(Windows)
+    def hand_up(self: Any, entry: Any, now: float) -> int:
+        return old(self, entry, now) if self._state.is_consuming else 0
+
+
+@hidden("windows that end", STALLED + "a_message_in_pieces_is_whole_though_its_sender_goes")
+def pieces_are_given_up_before_the_rest_is_joined(patches: Patches) -> None:
+    """What a window has left is handed up after the view that gives up the pieces before it."""
+
+    @patches.method(Views)
+    def hand_up_ending(
+        _self: Any, _view: View, _digest: object, _mutual: object, _now: float
+    ) -> None:
+        return
+
+
+@hidden("windows that end", STALLED + "an_oob_message_behind_a_gap_is_handed_over_with_its_window")
+def stalled_oob_messages_wait_for_a_gap(patches: Patches) -> None:
+    """An OOB message that came during a stall waits for what is missing, also for ever."""
+    patches.put(windows, "hand_up_oob", lambda *_more: 0)
+
+
+@hidden("bounds", STALLED + "ended_windows_leave_a_stalled_application_two_windows_at_most")
+def ended_windows_pile_up(patches: Patches) -> None:
+    """With each merge one more window waits for a stalled application."""
+    patches.put(windows, "is_withholding", lambda *_more, **_named: False)

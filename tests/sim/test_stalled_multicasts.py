@@ -1,0 +1,229 @@
+"""Multicasts at an application that takes nothing for a while: what arrived is not thrown away."""
+
+from __future__ import annotations
+
+import pytest
+
+from stormcast.node import trace
+from stormcast.node.core.model import OOB
+from stormcast.node.core.wire import DATA
+from tests.helpers.group import ALWAYS, QUIET, STACKS, GroupWorld, formed, numbered
+from tests.helpers.world import TIMINGS
+
+everywhere = pytest.mark.parametrize(
+    ("stack", "timing"), [(stack, timing) for stack in STACKS for timing in TIMINGS]
+)
+both_timings = pytest.mark.parametrize("timing", TIMINGS)
+NAMES = {"udp": "NAKACK2", "tcp": "NAKACK2", "tcp-no-retransmit": "NAKACK2", "mcast": "MCAST"}
+
+
+def narrow(stack: str, messages: int) -> dict[str, dict[str, object]]:
+    """Settings of a group whose windows hold few messages."""
+    return {**QUIET, NAMES[stack]: {"window_messages": messages}}
+
+
+# -- Windows that end ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp"])
+@pytest.mark.parametrize("how", ["crash", "leave"])
+def test_what_arrived_of_a_member_that_goes_is_handed_over_later(stack: str, how: str) -> None:
+    """B has all of it when a view without A ends the window; A's unicasts are kept, too."""
+    world = formed("CAB", stack, "fast")
+    a, b = world["A"], world["B"]
+    b.consume(consuming=False)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(5.0)
+    if how == "crash":
+        a.crash()
+    else:
+        world.leave("A")
+        world.advance(8.0)
+        a.stop()
+        world.ended(a)
+    world.advance_until(lambda: world.views_agree("CB"), 200.0)
+    assert world.got("B", "A") == []
+
+    b.consume(consuming=True)
+    world.advance(1.0)
+    assert world.got("B", "A") == world.got("C", "A") == numbered(1, 3)
+
+
+@everywhere
+def test_what_arrived_of_a_member_that_comes_back_comes_first(stack: str, timing: str) -> None:
+    """A view without A, and one with it again: the window is opened above what the last one had."""
+    world = GroupWorld("ABC", stack, timing)
+    world["B"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(1.0)
+    world.install("BC", at="BC")
+    world.install("ABC")
+    world.multicast("A", *numbered(4, 5))
+    world.advance(1.0)
+    world["B"].consume(consuming=True)
+    world.settle()
+    assert world.got("B", "A") == world.got("C", "A") == numbered(1, 5)
+
+
+@everywhere
+def test_a_merge_keeps_a_window_that_has_what_the_digest_says(stack: str, timing: str) -> None:
+    """A and C leave B out for a while, B keeps both; its application has yet to take what came."""
+    world = GroupWorld("ABC", stack, timing)
+    world["B"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(1.0)
+    epoch = world.inbound("B", "A").epoch
+    merge(world, 3)
+    assert world.inbound("B", "A").epoch == epoch
+    world["B"].consume(consuming=True)
+    world.multicast("A", b"4")
+    world.settle()
+    assert world.got("B", "A") == world.got("C", "A") == numbered(1, 4)
+
+
+@everywhere
+def test_what_a_window_had_that_a_merge_replaces_is_handed_over_later(
+    stack: str, timing: str
+) -> None:
+    """B missed 4 while A had excluded it, so that 4 is not for B; 1 to 3 it has."""
+    world = GroupWorld("ABC", stack, timing)
+    world["B"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(1.0)
+    world.install("AC", at="AC")
+    world.drop("A", dest="B", times=ALWAYS)
+    world.multicast("A", b"4")
+    world.settle()
+    world.heal()
+    merge(world, 4, apart=False)
+    world["B"].consume(consuming=True)
+    world.multicast("A", b"5")
+    world.settle()
+    assert world.got("B", "A") == [*numbered(1, 3), b"5"]
+    assert world.got("C", "A") == numbered(1, 5)
+
+
+def merge(world: GroupWorld, sent: int, *, apart: bool = True) -> None:
+    """Install a view of A, B and C as a merge of AC and B does, where A has multicast so much."""
+    if apart:
+        world.install("AC", at="AC")
+        world.advance(1.0)
+    number = world.views
+    for name in "ABC":
+        world.views = number
+        digest = {"A": (sent, sent), "B": (0, 0), "C": (0, 0)}
+        world.install_digest(name, "ABC", digest, "AC" if name in "AC" else "")
+
+
+@everywhere
+def test_an_oob_message_behind_a_gap_is_handed_over_with_its_window(
+    stack: str, timing: str
+) -> None:
+    """2 was lost for good, 3 is OOB: it waits for no other, and only the stall held it back."""
+    world = GroupWorld("ABC", stack, timing)
+    world["B"].consume(consuming=False)
+    world.multicast("A", b"1")
+    world.drop("A", DATA, 2, dest="B", times=ALWAYS)
+    world.multicast("A", b"2")
+    world.advance(0.001)
+    world.multicast("A", b"3", flags=OOB)
+    world.multicast("A", b"4")
+    world.advance(0.002)
+    world["A"].crash()
+    world.install("BC")
+    world["B"].consume(consuming=True)
+    world.advance(1.0)
+    assert world.got("B", "A") == [b"1", b"3"]
+
+
+@everywhere
+def test_an_oob_message_behind_a_gap_waits_no_longer_than_the_stall(
+    stack: str, timing: str
+) -> None:
+    """It is handed over once, and the rest closes up around it."""
+    world = GroupWorld("AB", stack, timing)
+    world["B"].consume(consuming=False)
+    world.drop("A", DATA, 1, times=ALWAYS)
+    world.multicast("A", b"1")
+    world.advance(0.001)
+    world.multicast("A", b"2", flags=OOB)
+    world.advance(0.002)
+    world["B"].consume(consuming=True)
+    assert world.got("B", "A") == [b"2"]
+    world.heal()
+    world.settle()
+    assert world.got("B", "A") == [b"2", b"1"]
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast"])
+def test_a_message_in_pieces_is_whole_though_its_sender_goes(stack: str) -> None:
+    """B was handed the first pieces; the last ones wait for it when the view ends the window. A
+    view gives pieces up, but not before what came ahead of it is joined."""
+    world = formed("CAB", stack, "fast", protocols={"FRAG": {"frag_size": 1000}})
+    payload = bytes(range(250)) * 10
+    held = world.hold("A", DATA, 3, dest="B")
+    world.multicast("A", payload)
+    world.advance(0.002)
+    world["B"].consume(consuming=False)
+    world.release(held)
+    world.advance(0.01)
+    world["A"].crash()
+    world.advance_until(lambda: world.views_agree("CB"), 200.0)
+    world["B"].consume(consuming=True)
+    world.advance(1.0)
+    assert world.got("B", "A") == world.got("C", "A") == [payload]
+
+
+# -- Bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-no-retransmit"])
+@both_timings
+def test_ended_windows_leave_a_stalled_application_two_windows_at_most(
+    stack: str, timing: str
+) -> None:
+    """G5: A sends a window full in each of many views, and comes back after each. What is refused
+    in the last one is asked for when B goes on, and not before."""
+    world = GroupWorld("ABC", stack, timing, protocols=narrow(stack, 10))
+    world["B"].consume(consuming=False)
+    lives = 8
+    for life in range(lives):
+        world.multicast("A", *numbered(10 * life + 1, 10 * life + 10))
+        world.advance(3.0)
+        assert untaken(world, "B", "A") <= 20
+        if life < lives - 1:
+            number = world.views
+            for one, members in (("A", "A"), ("B", "BC"), ("C", "BC")):
+                world.install(members, at=one, number=number + 1 + (members == "BC"))
+            world.advance(1.0)
+            rejoin(world, 10 * life + 10)
+    assert world["B"].refused["not-consuming"] > 0
+    requests = len(world.requests("B"))
+    world.advance(10.0)
+    assert len(world.requests("B")) == requests
+
+    world["B"].consume(consuming=True)
+    world.settle()
+    world.settle()
+    assert world.got("C", "A") == numbered(1, 10 * lives)
+    got = world.got("B", "A")
+    assert got == sorted(set(got), key=int)
+    assert got[:10] == numbered(1, 10)
+    assert got[-10:] == numbered(10 * lives - 9, 10 * lives)
+    assert world.unpurged("A") == 0
+    assert not world["B"].events(trace.ALARM)
+
+
+def rejoin(world: GroupWorld, sent: int) -> None:
+    number = world.views
+    for name in "ABC":
+        world.views = number
+        digest = {"A": (sent, sent), "B": (0, 0), "C": (0, 0)}
+        world.install_digest(name, "ABC", digest, "BC" if name in "BC" else "")
+
+
+def untaken(world: GroupWorld, name: str, sender: str) -> int:
+    """Messages of a sender that a member keeps for its application."""
+    stack = world[name].stack
+    kept = sum(len(one) for one in stack._port.withheld if one.source == world.short(sender))
+    return kept + len(world.inbound(name, sender).window)
