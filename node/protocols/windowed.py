@@ -250,7 +250,8 @@ def gauge_received(
     port: Port, protocol: int, peer: int, window: ReceiveWindow[Any], now: float
 ) -> None:
     """Record how full a receive window is (G5)."""
-    if window.bytes:
+    # Not bytes: places of OOB messages behind a gap have none.
+    if len(window):
         gauge(port, protocol, trace.RECEIVE_MESSAGES, peer, len(window), window.capacity, now)
         gauge(port, protocol, trace.RECEIVE_BYTES, peer, window.bytes, window.bytes_bound(), now)
 

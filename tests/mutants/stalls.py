@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from stormcast.node.core.model import View
-from stormcast.node.protocols.multicast import windows
+from stormcast.node.protocols.multicast import state, windows
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.feedback import Feedback
 from stormcast.node.protocols.multicast.views import Views
 from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.windowed import gauge_received
+from tests.mutants.groups import mutant
 from tests.mutants.hidden import hidden
 from tests.mutants.patches import Patches
 
@@ -49,3 +53,39 @@ def stalled_oob_messages_wait_for_a_gap(patches: Patches) -> None:
 def ended_windows_pile_up(patches: Patches) -> None:
     """With each merge one more window waits for a stalled application."""
     patches.put(windows, "is_withholding", lambda *_more, **_named: False)
+
+
+@hidden(
+    "bounds", "unit/test_multicast_receiving.py::test_a_window_that_holds_places_only_is_gauged"
+)
+def places_are_not_gauged(patches: Patches) -> None:
+    """A window that holds only places of OOB messages, behind a gap, counts as empty."""
+
+    def gauge(port: Any, protocol: int, peer: int, window: Any, now: float) -> None:
+        if window.bytes:
+            gauge_received(port, protocol, peer, window, now)
+
+    patches.put(state, "gauge_received", gauge)
+
+
+@mutant("windows that begin", ("G1", "G5", "G8"), story="a-place-above-a-gap-from-the-start-1")
+def gaps_from_the_start_are_not_noticed(patches: Patches) -> None:
+    """A window that is opened with the place of an OOB message asks for nothing before it."""
+    old_install, old_notice, installing = Views.install, Asking.notice, list[bool]()
+
+    @patches.method(Views)
+    def install(self: Any, *more: Any) -> None:
+        installing.append(True)
+        old_install(self, *more)
+        installing.clear()
+
+    @patches.method(Asking)
+    def notice(self: Any, entry: Any, now: float) -> None:
+        if not installing:
+            old_notice(self, entry, now)
+
+    @patches.method(Feedback)
+    def _note_received(self: Any, entry: Any, received: int, now: float) -> None:
+        if entry.window.seen < received <= entry.farthest():
+            entry.window.note(received)
+            self._asking.notice(entry, now)

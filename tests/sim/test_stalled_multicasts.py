@@ -227,3 +227,38 @@ def untaken(world: GroupWorld, name: str, sender: str) -> int:
     stack = world[name].stack
     kept = sum(len(one) for one in stack._port.withheld if one.source == world.short(sender))
     return kept + len(world.inbound(name, sender).window)
+
+
+# -- Gaps from the start ---------------------------------------------------------------------------
+
+
+@everywhere
+@pytest.mark.parametrize("by_merge", [False, True])
+def test_a_window_that_begins_with_places_asks_for_what_is_between(
+    stack: str, timing: str, *, by_merge: bool
+) -> None:
+    """5 was delivered OOB before B left A out, 4 was lost; nothing follows, and B asks for 4."""
+    world = GroupWorld("ABC", stack, timing)
+    if by_merge:
+        world["A"].consume(consuming=False)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(0.01)
+    world.drop("A", DATA, dest="B")
+    world.multicast("A", b"4")
+    world.advance(0.0005)
+    world.multicast("A", b"5", flags=OOB)
+    world.advance(0.0015)
+    world.install("BC", at="B")
+    world.advance(5.0)
+    if by_merge:
+        number = world.views
+        for name in "ABC":
+            world.views = number
+            world.install_digest(name, "ABC", {"A": (0, 5), "B": (0, 0), "C": (0, 0)}, "")
+    else:
+        world.install("ABC")
+    world.advance(1.0)
+    world["A"].consume(consuming=True)
+    world.settle()
+    assert world.got("B", "A") == [*numbered(1, 3), b"5", b"4"]
+    assert world.unpurged("A") == 0

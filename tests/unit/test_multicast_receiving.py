@@ -60,6 +60,17 @@ def test_a_window_that_is_opened_again_begins_above_what_was_delivered() -> None
     assert again.window.delivered == 3
 
 
+def test_a_window_that_holds_places_only_is_gauged() -> None:
+    """Places have no bytes; a window with nothing but these waits behind a gap all the same."""
+    parts = Receiver()
+    parts.open()
+    parts.state.gauge(0.0)
+    assert "gauge" not in parts.recorded()
+    parts.data_comes(2, b"2", flags=OOB)
+    parts.state.gauge(0.0)
+    assert "gauge" in parts.recorded()
+
+
 def test_a_removed_window_leaves_no_timer() -> None:
     parts = Receiver(MCAST)
     entry = parts.open(5)

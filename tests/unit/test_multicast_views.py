@@ -29,7 +29,13 @@ class Member(Parts):
         self.taken: list[int] = []
         self.early = Early(self.state, self._take)
         self.views = Views(
-            self.state, self.outgoing, self.announcing, self.retention, self.windows, self.early
+            self.state,
+            self.outgoing,
+            self.announcing,
+            self.retention,
+            self.windows,
+            self.early,
+            self.asking,
         )
         self.switching = Switching(
             self.state, self.asking, self.baselines, self.announcing, self.early, self.reports

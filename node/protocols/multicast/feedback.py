@@ -46,10 +46,11 @@ class Feedback:
     def _note_received(self, entry: Inbound, received: int, now: float) -> None:
         if received > entry.farthest():
             self._port.drop("stability-beyond-window")
-        elif entry.window.seen < received:
+        else:
             # A message that is merely under way will be here at the second look (JGRP-2678).
             entry.window.note(received)
-            self._asking.notice(entry, now)
+            if entry.window.has_gap():
+                self._asking.notice(entry, now)
 
     # -- Questions ----------------------------------------------------------------------------
 

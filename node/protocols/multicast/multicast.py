@@ -75,7 +75,7 @@ class Multicast:
         self._feedback = Feedback(state, outgoing, self.retention, asking)
         self._early = early = Early(state, self._take)
         self._incoming = Incoming(state, windows, asking, baselines, reports, early)
-        self._views = Views(state, outgoing, announcing, self.retention, windows, early)
+        self._views = Views(state, outgoing, announcing, self.retention, windows, early, asking)
         self._switching = Switching(state, asking, baselines, announcing, early, reports)
         self._looks: dict[str, Callable[[Inbound, float], None]] = {
             LOOK: asking.look,

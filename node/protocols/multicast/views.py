@@ -9,6 +9,7 @@ from __future__ import annotations
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.model import View
 from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.early import Early
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.outgoing import Outgoing
@@ -28,8 +29,10 @@ class Views:
         retention: Retention,
         windows: Windows,
         early: Early,
+        asking: Asking,
     ) -> None:
         self._state = state
+        self._asking = asking
         self._me = state.port.me
         self._outgoing = outgoing
         self._announcing = announcing
@@ -73,6 +76,10 @@ class Views:
         for peer in others:
             if peer not in before:
                 self._welcome(peer, now)
+        for entry in state.inbound.values():
+            if entry.window.has_gap():
+                # A window that was opened with places of OOB messages has gaps from the start.
+                self._asking.notice(entry, now)
 
     def _adopt_view(self, view: View) -> None:
         state = self._state
