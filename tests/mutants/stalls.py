@@ -68,6 +68,20 @@ def places_are_not_gauged(patches: Patches) -> None:
     patches.put(state, "gauge_received", gauge)
 
 
+@hidden(
+    "connections that are late",
+    STALLED + "what_is_late_for_long_is_no_gap_where_nothing_is_retransmitted",
+)
+def late_multicasts_are_gaps(patches: Patches) -> None:
+    """Without retransmission a gap is what others have received and this member has not."""
+
+    @patches.method(Feedback)
+    def _note_received(self: Any, entry: Any, received: int, now: float) -> None:
+        if entry.window.seen < received <= entry.farthest():
+            entry.window.note(received)
+            self._asking.notice(entry, now)
+
+
 @mutant("windows that begin", ("G1", "G5", "G8"), story="a-place-above-a-gap-from-the-start-1")
 def gaps_from_the_start_are_not_noticed(patches: Patches) -> None:
     """A window that is opened with the place of an OOB message asks for nothing before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormcast.node import trace
+from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
 from stormcast.node.core.wire import DATA
 from tests.helpers.group import ALWAYS, QUIET, STACKS, GroupWorld, formed, numbered
@@ -262,3 +263,25 @@ def test_a_window_that_begins_with_places_asks_for_what_is_between(
     world.settle()
     assert world.got("B", "A") == [*numbered(1, 3), b"5", b"4"]
     assert world.unpurged("A") == 0
+
+
+# -- Late, not lost --------------------------------------------------------------------------------
+
+
+@both_timings
+def test_what_is_late_for_long_is_no_gap_where_nothing_is_retransmitted(timing: str) -> None:
+    """The connection from A to C stands still for longer than `gap_alarm`. By stability C hears of
+    what B has; it asks A once, and requests nothing."""
+    world = GroupWorld("BAC", "tcp-no-retransmit", timing)
+    world.multicast("A", b"1")
+    world.settle()
+    held = world.hold("A", dest="C")
+    before = world.count("C", wire.BASELINE_REQ)
+    world.multicast("A", b"2", b"3")
+    world.advance(75.0)
+    assert 1 <= world.count("C", wire.BASELINE_REQ) - before <= 3
+    world.release(held)
+    world.settle()
+    assert world.got("C", "A") == numbered(1, 3)
+    assert not world["C"].events(trace.ALARM)
+    assert not world.requests()

@@ -18,7 +18,7 @@ from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts
 
 
 def feedback(parts: Parts) -> Feedback:
-    return Feedback(parts.state, parts.outgoing, parts.retention, parts.asking)
+    return Feedback(parts.state, parts.outgoing, parts.retention, parts.asking, parts.baselines)
 
 
 def all_delivered(parts: Parts) -> None:

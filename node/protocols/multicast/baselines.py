@@ -85,6 +85,13 @@ class Baselines:
         if now >= entry.asked_at + self._state.config.join_sync_interval:
             self._ask(entry, 0, now)
 
+    def hear_of_more(self, entry: Inbound, now: float) -> None:
+        """Ask the sender of a complete window, as others have more of it. The answer comes behind
+        that on the same connection: what is missing then is a gap. A further answer would look like
+        a statement that was not asked for, so the question is not repeated soon."""
+        if not entry.nonce or now >= entry.asked_at + self._state.config.gap_alarm:
+            self._ask(entry, 0, now)
+
     def _ask(self, entry: Inbound, epoch: int, now: float) -> None:
         """Ask a sender which messages can be had, to complete a window (`epoch`) or out of doubt
         (0). A repeat is the same question: any answer to it counts."""

@@ -8,6 +8,7 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.gaps import Ranges
 from stormcast.node.core.wire import Head, told_apart
 from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.outgoing import Outgoing
 from stormcast.node.protocols.multicast.retention import Retention
@@ -18,13 +19,19 @@ class Feedback:
     """Purges what every member has (G6), and answers requests."""
 
     def __init__(
-        self, state: Streams, outgoing: Outgoing, retention: Retention, asking: Asking
+        self,
+        state: Streams,
+        outgoing: Outgoing,
+        retention: Retention,
+        asking: Asking,
+        baselines: Baselines,
     ) -> None:
         self._state = state
         self._port = state.port
         self._outgoing = outgoing
         self._retention = retention
         self._asking = asking
+        self._baselines = baselines
 
     def on_ack(self, head: Head, now: float) -> None:
         """Take an ack, and purge what every member has."""
@@ -46,11 +53,14 @@ class Feedback:
     def _note_received(self, entry: Inbound, received: int, now: float) -> None:
         if received > entry.farthest():
             self._port.drop("stability-beyond-window")
-        else:
+        elif self._state.looks_at(entry):
             # A message that is merely under way will be here at the second look (JGRP-2678).
             entry.window.note(received)
             if entry.window.has_gap():
                 self._asking.notice(entry, now)
+        elif entry.window.seen < received:
+            # Nothing is lost below: it is under way, for however long, and no gap.
+            self._baselines.hear_of_more(entry, now)
 
     # -- Questions ----------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class Multicast:
         asking = Asking(state, dice)
         self._baselines = baselines = Baselines(state, windows, asking, reports, dice)
         self._alarms = Alarms(state, baselines)
-        self._feedback = Feedback(state, outgoing, self.retention, asking)
+        self._feedback = Feedback(state, outgoing, self.retention, asking, baselines)
         self._early = early = Early(state, self._take)
         self._incoming = Incoming(state, windows, asking, baselines, reports, early)
         self._views = Views(state, outgoing, announcing, self.retention, windows, early, asking)
