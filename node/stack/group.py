@@ -154,6 +154,13 @@ class Group:
         if self.stable is not None:
             self.stable.hurry(now)
 
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
+        """Set whether the application takes deliveries. Returns how many multicasts waited."""
+        waited = self.multicast.set_consuming(consuming, now)
+        if waited and self.stable is not None:
+            self.stable.on_taken(now)
+        return waited
+
     def destinations(self) -> tuple[int, ...]:
         """Return the members, and those of a view that is about to be installed, except this
         member."""

@@ -188,8 +188,11 @@ class Stack:
         end. Returns how many messages, or pieces of them, waited for the application."""
         waited = sum(map(len, self._port.withheld)) if consuming else 0
         waited += self.unicast.set_consuming(consuming, now)
-        if self.multicast is not None:
-            waited += self.multicast.set_consuming(consuming, now)
+        if consuming:
+            # Own unicasts to oneself wait in the outbox.
+            waited += self.outbox.pending(self.address.short)
+        if self.group is not None:
+            waited += self.group.set_consuming(consuming, now)
         return waited
 
     def take_deliveries(self) -> list[Delivery]:

@@ -12,8 +12,10 @@ from stormcast.node.core.model import View
 from stormcast.node.protocols.multicast import state, windows
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.feedback import Feedback
+from stormcast.node.protocols.multicast.outgoing import Outgoing
 from stormcast.node.protocols.multicast.views import Views
 from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.stable import Stable
 from stormcast.node.protocols.windowed import gauge_received
 from tests.mutants.groups import mutant
 from tests.mutants.hidden import hidden
@@ -66,6 +68,26 @@ def places_are_not_gauged(patches: Patches) -> None:
             gauge_received(port, protocol, peer, window, now)
 
     patches.put(state, "gauge_received", gauge)
+
+
+@hidden("stalls", STALLED + "own_messages_count_as_waiting")
+def own_multicasts_do_not_wait(patches: Patches) -> None:
+    """The own multicasts that waited for the application are not counted."""
+    old = Outgoing.deliver_held
+
+    @patches.method(Outgoing)
+    def deliver_held(self: Any, now: float) -> int:
+        old(self, now)
+        return 0
+
+
+@hidden("stalls", STALLED + "the_end_of_a_long_stall_frees_windows_at_once")
+def the_end_of_a_stall_is_no_reason_to_vote(patches: Patches) -> None:
+    """A member that took everything at last votes when it is asked again."""
+
+    @patches.method(Stable)
+    def on_taken(_self: Any, _now: float) -> None:
+        return
 
 
 @hidden(

@@ -6,8 +6,8 @@ import pytest
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from stormcast.node.core.model import OOB
-from stormcast.node.core.wire import DATA
+from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.core.wire import DATA, GROUP
 from tests.helpers.group import ALWAYS, QUIET, STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
 
@@ -263,6 +263,40 @@ def test_a_window_that_begins_with_places_asks_for_what_is_between(
     world.settle()
     assert world.got("B", "A") == [*numbered(1, 3), b"5", b"4"]
     assert world.unpurged("A") == 0
+
+
+# -- The end of a stall ----------------------------------------------------------------------------
+
+
+@everywhere
+def test_own_messages_count_as_waiting(stack: str, timing: str) -> None:
+    """Else a stall that held back nothing but these is said to have had no effect."""
+    world = GroupWorld("AB", stack, timing)
+    a = world["A"].stack
+    a.set_consuming(False, world.now)
+    world.multicast("A", *numbered(1, 3))
+    world.multicast("A", b"4", flags=DONT_LOOPBACK)
+    assert a.try_send(world.short("A"), b"5")
+    world.advance(1.0)
+    assert a.set_consuming(True, world.now) == 4
+    world.advance(1.0)
+    assert a.set_consuming(True, world.now) == 0
+
+
+@pytest.mark.parametrize("sender", ["A", "B"])
+@both_timings
+def test_the_end_of_a_long_stall_frees_windows_at_once(timing: str, sender: str) -> None:
+    """Votes have become rare by then; C, which takes everything now, says so unasked."""
+    world = GroupWorld("ABC", "udp", timing, protocols=narrow("udp", 64))
+    world["C"].consume(consuming=False)
+    world.offer(sender, *numbered(1, 200))
+    world.advance(60.0)
+    outbox = world[sender].stack.outbox
+    assert outbox.pending(GROUP) == 136
+    world["C"].consume(consuming=True)
+    world.advance_until(lambda: not outbox.pending(GROUP), 2.0)
+    world.advance(1.0)
+    assert world.got("C", sender) == numbered(1, 200)
 
 
 # -- Late, not lost --------------------------------------------------------------------------------

@@ -223,8 +223,7 @@ class Multicast:
         self._state.is_consuming = consuming
         if not consuming:
             return 0
-        self._outgoing.deliver_held(now)
-        return self._incoming.deliver_untaken(now)
+        return self._outgoing.deliver_held(now) + self._incoming.deliver_untaken(now)
 
     # -- Settings and promises ----------------------------------------------------------------
 

@@ -124,11 +124,16 @@ class Outgoing:
             )
         state.own_delivered = lo + body.count - 1
 
-    def deliver_held(self, now: float) -> None:
-        """Hand up own messages that waited for the application."""
+    def deliver_held(self, now: float) -> int:
+        """Hand up own messages that waited for the application. Returns how many did."""
+        waited = 0
         while self._held:
-            self._hand(*self._held.popleft(), now)
+            own = self._held.popleft()
+            self._hand(*own, now)
+            if not own.flags & DONT_LOOPBACK:
+                waited += own.body.count
         self.purge(self._retention.delivered_here(), now)
+        return waited
 
     def purge(self, seqno: int, now: float) -> None:
         """Remove own messages that every member has (G6), and let the outbox fill the room."""

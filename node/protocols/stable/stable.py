@@ -115,6 +115,14 @@ class Stable(Layer):
         self._begin(now)
         self._is_urgent = self.is_waiting("repeat")
 
+    def on_taken(self, now: float) -> None:
+        """Vote at once: a stalled application took what windows held, and senders may have been
+        blocked by that for long."""
+        self._tries = 0
+        self._is_urgent = True
+        self._begin(now)
+        self._is_urgent = self.is_waiting("repeat")
+
     def suspend(self, seconds: float, now: float) -> None:
         """Let nothing become stable while a digest is in use, for about `seconds` at most."""
         self.known.is_suspended = True
