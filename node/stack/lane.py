@@ -197,6 +197,21 @@ class Lane:
             self._finish_run(run)
         return Taken([piece], run.flags, header, size, [size], number)
 
+    def put_back(self, run: Run, taken: Taken) -> None:
+        """Undo the last `take`, which took from `run`: its messages were not sent."""
+        if run.cut is None:
+            self.numbered -= len(taken.payloads)
+            # A run of their own: what is left of the other one may have moved.
+            again = Run(taken.flags)
+            again.payloads = taken.payloads
+            self.runs.appendleft(again)
+        else:
+            run.at -= 1
+            if self.runs[0] is not run:
+                self.numbered -= 1
+                self.runs.appendleft(run)
+        self.room -= taken.size + MESSAGE_OVERHEAD * len(taken.payloads)
+
     def has_room_for_early(
         self, cost: int, conn: int, acked: int, max_messages: int, max_bytes: int
     ) -> bool:

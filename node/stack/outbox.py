@@ -47,6 +47,8 @@ class Outbox:
         """The number of messages accepted so far for a destination whose lane was removed; the
         latest destination last."""
         self._untold: list[Abandoned] = []
+        self._failed: list[int] = []
+        """Destinations of lanes from which nothing could be sent, because of a bug."""
 
     # -- Lanes -------------------------------------------------------------------------------------
 
@@ -105,8 +107,10 @@ class Outbox:
                 else:
                     self._note_blocked(lane, now)
         except BaseException:
-            # A bug in one lane: the others are looked at in the next turn.
+            # A bug, or no memory, in one lane: the others are looked at in the next turn, and this
+            # one with the next record: were it looked at in each turn, none would come to its end.
             self.queued += queued[looked_at:]
+            self._failed.append(lane.dest)
             raise
 
     # -- Room, and ends of connections ---------------------------------------------------------
@@ -123,12 +127,16 @@ class Outbox:
 
     def wake(self) -> None:
         """Queue the lanes that waited for room, where there is room now."""
-        port = self._port
-        woken, port.woken = port.woken, []
-        for dest in woken:
+        self._queue_again(self._port.woken)
+
+    def _queue_again(self, dests: list[int]) -> None:
+        """Queue the lanes of these destinations that hold something; empties the list."""
+        for dest in dests:
             lane = self.lanes.get(dest)
             if lane is not None and not lane.is_empty():
                 self.queue(lane)
+        # Last: what is not done because of a bug is done in the next turn.
+        dests.clear()
 
     def _note_blocked(self, lane: Lane, now: float) -> None:
         """Record that a lane is blocked: not everything in it was admitted."""
@@ -145,8 +153,7 @@ class Outbox:
 
     def _close_lanes(self, now: float) -> None:
         port = self._port
-        closed, port.closed = port.closed, []
-        for peer in closed:
+        for peer in port.closed:
             lane = self.lanes.get(peer)
             if lane is None:
                 continue
@@ -159,6 +166,8 @@ class Outbox:
                 self._note_offered(lane, now)
                 self._remember(peer, lane.numbered)
                 del self.lanes[peer]
+        # Last: what is not done because of a bug is done in the next turn.
+        port.closed.clear()
 
     def _remember(self, peer: int, numbered: int) -> None:
         self._numbers[peer] = numbered
@@ -196,10 +205,11 @@ class Outbox:
             told.append(Abandoned(lane.dest, count, why, last))
 
     def _count_abandoned(self) -> None:
-        told, self._port.abandoned = self._port.abandoned, []
+        port = self._port
+        self._untold += port.abandoned
+        told, port.abandoned = port.abandoned, []
         for one in told:
             self.abandoned[one.why] = self.abandoned.get(one.why, 0) + one.count
-        self._untold += told
 
     def stop(self, now: float) -> None:
         """Accept nothing more, and throw away what waits."""
@@ -218,6 +228,8 @@ class Outbox:
         self.flush_at = inf
         for lane in self.lanes.values():
             self._note_offered(lane, now)
+        if self._failed:
+            self._queue_again(self._failed)
 
     def _note_offered(self, lane: Lane, now: float) -> None:
         accepted, before = lane.accepted, lane.offered

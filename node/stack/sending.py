@@ -69,15 +69,23 @@ class Sender:
         if early is not None and not self._may_begin(lane, early, now):
             return False
         flow = None if run.flags & NO_FC else self._flow
-        taken = self._take(lane, flow)
+        room = self._protocol.room(dest)
+        taken = self._take(lane, flow, room)
         if taken is None:
             self._ask_for_room(lane, flow, now)
             return False
-        if begun is not None:
-            self._note_cut(lane, begun, taken.number, now)
-        self._protocol.send(
-            dest, taken.payloads, taken.flags, now, taken.header, taken.lengths, taken.number
-        )
+        try:
+            if begun is not None:
+                self._note_cut(lane, begun, taken.number, now)
+            self._protocol.send(
+                dest, taken.payloads, taken.flags, now, taken.header, taken.lengths, taken.number
+            )
+        except BaseException:
+            # Memory may be short: a batch is packed into one piece. What is in no window is in no
+            # other place than the lane; what is in a window is repeated from there.
+            if self._protocol.room(dest) == room:
+                lane.put_back(run, taken)
+            raise
         if early is not None:
             place = self._stream.sent(dest)
             hi = place.seqno + len(early.pieces) - 1
@@ -88,9 +96,10 @@ class Sender:
             self._group.multicast_sent(len(taken.payloads), taken.size, now)
         return True
 
-    def _take(self, lane: Lane, flow: Ufc | Mfc | None) -> Taken | None:
-        """Take from a lane what window and credits admit; None if not even one message is."""
-        messages, size = self._protocol.room(lane.dest)
+    def _take(self, lane: Lane, flow: Ufc | Mfc | None, room: tuple[int, int]) -> Taken | None:
+        """Take from a lane what the window has `room` for and credits admit; None if not even one
+        message is."""
+        messages, size = room
         # An empty window admits one message of any size, else that message never leaves.
         single = size if size < self._protocol.config.window_bytes else UNLIMITED
         if flow is not None:

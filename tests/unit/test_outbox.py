@@ -24,6 +24,8 @@ class Boxed(Parts):
         super().__init__()
         self.outbox = Outbox(Address(ME, "a"), self.port, BOUND, has_group=has_group)
         self.admits = 1 << 40
+        self.fails = 0
+        """The destination for which nothing can be sent."""
 
     def put(self, *payloads: bytes, dest: int = PEER) -> Lane:
         lane = self.outbox.lane(dest)
@@ -34,6 +36,8 @@ class Boxed(Parts):
         return lane
 
     def send_waiting(self, lane: Lane, now: float) -> bool:
+        if lane.dest == self.fails:
+            raise MemoryError
         if self.admits and not lane.is_empty():
             lane.take(self.admits, 1 << 40, 1 << 40)
         return lane.is_empty()
@@ -172,3 +176,43 @@ def test_only_lanes_that_hold_something_are_gauged() -> None:
     boxed.outbox.gauge(0.0)
     (gauge,) = boxed.recorded(trace.GAUGE)
     assert (gauge.peer, gauge.lo, gauge.hi) == (PEER, 3 + MESSAGE_OVERHEAD, BOUND)
+
+
+def test_a_lane_that_failed_is_looked_at_again_but_not_in_each_turn() -> None:
+    """Turns in between come to their end: frames of others leave, though this lane fails again."""
+    boxed = Boxed()
+    boxed.fails = PEER
+    failing, other = boxed.put(b"x"), boxed.put(b"y", dest=9)
+    with pytest.raises(MemoryError):
+        boxed.pull(1.0)
+    assert boxed.outbox.queued == [other]
+    boxed.pull(1.1)
+    assert (other.is_empty(), len(failing)) == (True, 1)
+
+    boxed.fails = 0
+    boxed.outbox.flush(boxed.outbox.flush_at)
+    assert boxed.outbox.queued == [failing]
+    boxed.pull(2.0)
+    assert failing.is_empty()
+
+
+def test_what_a_bug_left_of_a_turn_is_done_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes that were woken, and connections that ended."""
+    boxed = Boxed()
+    boxed.admits = 0
+    lanes = [boxed.put(b"x", dest=dest) for dest in (5, 6, 7)]
+    boxed.pull()
+    boxed.port.closed += [5, 6]
+    boxed.port.woken += [7]
+    with monkeypatch.context() as patch:
+        patch.setattr(boxed.outbox, "_abandon", failing)
+        with pytest.raises(MemoryError):
+            boxed.outbox.settle(1.0)
+    boxed.outbox.settle(2.0)
+    assert boxed.outbox.queued == [lanes[2]]
+    assert boxed.outbox.abandoned["connection-closed"] >= 1
+    assert 6 not in boxed.outbox.lanes
+
+
+def failing(*_rest: object) -> None:
+    raise MemoryError

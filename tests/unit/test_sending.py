@@ -36,10 +36,20 @@ class Below:
     def room(self, _dest: int) -> tuple[int, int]:
         return self.messages, self.size
 
+    fails: str = ""
+    """Where the next send fails: before it is numbered, or after."""
+    left: list[bytes] = field(default_factory=list)
+
     def send(self, _dest: int, payloads: list[bytes], *_rest: object) -> None:
+        fails, self.fails = self.fails, ""
+        if fails == "before":
+            raise MemoryError
+        self.left += payloads
         self.sent.append(len(payloads))
         self.messages -= len(payloads)
         self.unacked += len(payloads)
+        if fails == "after":
+            raise MemoryError
 
 
 @dataclass
@@ -146,3 +156,53 @@ def test_an_oob_message_in_pieces_begins_when_those_before_it_are_acked(
     lane.begin_large(OOB, CutMessage(2, [b"c", b"d"], 2, 0)).payloads = [b"c", b"d"]
     assert made.send_waiting(lane, 0.0) is begins
     assert below.sent == ([1] * 4 if begins else [1] * 2)
+
+
+@pytest.mark.parametrize("max_batch", [2, 3, 4, 5, 9])
+def test_a_batch_that_could_not_be_packed_leaves_with_the_next_look(max_batch: int) -> None:
+    """Whether it was all of a run, its beginning, or its end."""
+    below = Below()
+    made = sender(below, max_batch=max_batch)
+    payloads = [b"%d" % number for number in range(5)]
+    lane = lane_of(*payloads)
+    lane.begin(OOB).payloads.extend([b"5", b"6"])
+    before = lane.room
+    for fails in range(4):
+        below.fails = "before"
+        with pytest.raises(MemoryError):
+            made.send_waiting(lane, 0.0)
+        lane.run.payloads.append(b"%d" % (7 + fails))
+        assert (lane.room, lane.numbered) == (before, 0)
+        assert (len(lane), lane.accepted) == (8 + fails, 8 + fails)
+    assert made.send_waiting(lane, 0.0)
+    assert below.left == [b"%d" % number for number in range(11)]
+    assert (lane.numbered, lane.accepted, lane.is_empty()) == (11, 11, True)
+
+
+@pytest.mark.parametrize("piece", [0, 1, 2])
+def test_a_piece_that_could_not_be_packed_leaves_with_the_next_look(piece: int) -> None:
+    below = Below()
+    made = sender(below, FragConfig(), max_batch=1)
+    lane = Lane(PEER, ROOM)
+    lane.begin_large(0, CutMessage(1, [b"a", b"b", b"c"], 3, 0)).payloads = [b"a", b"b", b"c"]
+    below.messages = piece
+    assert not made.send_waiting(lane, 0.0)
+    below.messages, before = 9, lane.room
+    below.fails = "before"
+    with pytest.raises(MemoryError):
+        made.send_waiting(lane, 0.0)
+    assert (lane.room, lane.numbered, len(lane)) == (before, 0, 1)
+    lane.begin(0).payloads.append(b"d")
+    assert made.send_waiting(lane, 0.0)
+    assert below.left == [b"a", b"b", b"c", b"d"]
+    assert (lane.numbered, lane.accepted) == (2, 2)
+
+
+def test_a_batch_that_is_in_the_window_is_not_sent_twice() -> None:
+    below = Below(fails="after")
+    made = sender(below)
+    lane = lane_of(b"x", b"y")
+    with pytest.raises(MemoryError):
+        made.send_waiting(lane, 0.0)
+    assert made.send_waiting(lane, 0.0)
+    assert (below.left, lane.numbered) == ([b"x", b"y"], 2)

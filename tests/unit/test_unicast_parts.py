@@ -111,6 +111,24 @@ def test_batches_are_numbered_kept_and_sent_as_one_frame_each() -> None:
     assert recorded(part.state) == ["conn", "sent", "sent"]
 
 
+def test_what_is_in_a_window_is_repeated_though_the_rest_of_its_sending_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = Sending()
+    with monkeypatch.context() as patch:
+        patch.setattr(part.outgoing, "_emit", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.send(b"1")
+    assert sent(part.state) == []
+    part.look()
+    part.look()
+    assert part.seqnos() == [1]
+
+
+def out_of_memory(*_rest: object, **_named: object) -> None:
+    raise MemoryError
+
+
 def test_room_is_what_the_window_of_a_peer_has_left() -> None:
     part = Sending(window_messages=4)
     assert part.outgoing.room(PEER)[0] == 4

@@ -68,6 +68,10 @@ class Outgoing:
         window = entry.window
         was_idle = window.low == window.high
         lo = window.append(body.count, len(body.data), batch)
+        entry.last_used = now
+        if was_idle:
+            # At once: what is in a window is repeated, even if the rest of this fails.
+            self._look_later(entry, now)
         self._tracer.sent(
             now,
             self._protocol,
@@ -81,9 +85,6 @@ class Outgoing:
             window.high,
         )
         self._emit(entry, lo, batch, flags | FIRST if lo == 1 else flags, 0)
-        entry.last_used = now
-        if was_idle:
-            self._look_later(entry, now)
 
     def _look_later(self, entry: SenderEntry, now: float) -> None:
         """Set the first look, when something waits for an ack again."""
