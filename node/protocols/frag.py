@@ -260,9 +260,11 @@ class Reassembler:
         if len(message.pieces) < message.count:
             self._keep_bounds(sender, message, settled)
             return None
-        self._end(sender, message)
         payload = b"".join([message.pieces[index] for index in range(message.count)])
-        return Joined(payload, message.lo, message.lo + message.count - 1)
+        joined = Joined(payload, message.lo, message.lo + message.count - 1)
+        # Last: where there is no memory to join them, the pieces stay.
+        self._end(sender, message)
+        return joined
 
     def _find_regular(
         self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float

@@ -212,9 +212,14 @@ class Group:
         """Pass events on until none is left."""
         port = self._port
         while port.events:
-            events, port.events = port.events, []
-            for event in events:
-                self.on_event(event, now)
+            events, port.events = iter(port.events), []
+            try:
+                for event in events:
+                    self.on_event(event, now)
+            except BaseException:
+                # A bug in one: the others are passed on in the next turn, before newer ones.
+                port.events[:0] = events
+                raise
 
     def on_event(self, event: Event, now: float) -> None:  # noqa: PLR0912 it is one table
         """Pass an event on to the protocols that it concerns."""

@@ -15,7 +15,7 @@ from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
-from stormcast.node.protocols.frag import Reassembler
+from stormcast.node.protocols.frag import Joined, Reassembler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,55 +98,75 @@ class HandOver:
             return
         if port.withheld:
             deliveries, port.withheld = port.withheld + deliveries, []
-        if self._views:
-            self._move_up_to_views(deliveries, now)
-        self._move(deliveries, now)
+        try:
+            if self._views:
+                self._move_up_to_views(deliveries, now)
+            self._move(deliveries, now)
+        except BaseException:
+            # A bug, or no memory: all of it was acked, so it is handed over in the next turn.
+            port.withheld[:0] = deliveries
+            raise
         if self.flush_at == inf:
             self.flush_at = now + FLUSH_INTERVAL
 
     def _move_up_to_views(self, deliveries: list[Delivery], now: float) -> None:
         """Join what was delivered before each view, and then give pieces up because of it."""
         assert self.reassembler is not None
-        for last, members in self._views:
+        while self._views:
+            last, members = self._views[0]
             # A delivery that a test protocol holds back, or dropped, is not waited for.
             end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
-            self._move(deliveries[:end], now)
+            before = deliveries[:end]
+            try:
+                self._move(before, now)
+            except BaseException:
+                deliveries[:end] = before
+                raise
             del deliveries[:end]
             self._on_view(self.reassembler, members, now)
-        self._views.clear()
+            del self._views[0]
 
     def _move(self, deliveries: list[Delivery], now: float) -> None:
+        """Hand over deliveries. Where that fails, those that were not handed over are left in the
+        list, and no others."""
         ready = self._ready
         counts = self._counts
         growing = self._growing
-        for delivery in deliveries:
-            flags = delivery.flags
-            if counts and not flags & _UNCOUNTED:
-                flow: Ufc | Mfc | None = self._ufc if delivery.dest else self._mfc
-                if flow is not None:
-                    flow.delivered(delivery.source, delivery.size, delivery.conn, now)
-            if flags & FRAGMENT:
-                joined = self._join(delivery, now)
-                if joined is not None:
-                    ready.append(joined)
-                continue
-            ready.append(delivery)
-            by = self._unicasts if delivery.dest else self._multicasts
-            key = delivery.source, delivery.conn, wire.NONE if flags & NO_RELIABILITY else by
-            span = growing.get(key)
-            if span is not None and delivery.lo == span[1] + 1:
-                span[1] = delivery.hi
-                continue
-            if span is not None:
-                self._record(key, span, now)
-            growing[key] = [delivery.lo, delivery.hi]
+        rest = iter(deliveries)
+        delivery = None
+        try:
+            for delivery in rest:
+                flags = delivery.flags
+                if flags & FRAGMENT:
+                    self._join(delivery, now)
+                else:
+                    ready.append(delivery)
+                    by = self._unicasts if delivery.dest else self._multicasts
+                    numbers = wire.NONE if flags & NO_RELIABILITY else by
+                    key = delivery.source, delivery.conn, numbers
+                    span = growing.get(key)
+                    if span is not None and delivery.lo == span[1] + 1:
+                        span[1] = delivery.hi
+                    else:
+                        if span is not None:
+                            self._record(key, span, now)
+                        growing[key] = [delivery.lo, delivery.hi]
+                # After what may fail: a delivery is counted once.
+                if counts and not flags & _UNCOUNTED:
+                    flow: Ufc | Mfc | None = self._ufc if delivery.dest else self._mfc
+                    if flow is not None:
+                        flow.delivered(delivery.source, delivery.size, delivery.conn, now)
+        except BaseException:
+            is_handed = bool(ready) and ready[-1] is delivery
+            # A piece may be taken again: the second time it changes nothing.
+            deliveries[:] = [*rest] if is_handed or delivery is None else [delivery, *rest]
+            raise
 
     def flush(self, now: float) -> None:
         """Record all that is not recorded yet."""
         self.flush_at = inf
-        growing, self._growing = self._growing, {}
-        for key, span in growing.items():
-            self._record(key, span, now)
+        for key in list(self._growing):
+            self._record(key, self._growing.pop(key), now)
 
     def _record(self, key: tuple[int, int, int], span: list[int], now: float) -> None:
         source, conn, protocol = key
@@ -198,11 +218,11 @@ class HandOver:
                 hi=reassembler.bound(),
             )
 
-    def _join(self, piece: Delivery, now: float) -> Delivery | None:
-        """Take a piece; return the whole message when this was its last piece."""
+    def _join(self, piece: Delivery, now: float) -> None:
+        """Take a piece; hand over the whole message when this was its last piece."""
         if self.reassembler is None:
             self._port.drop("fragment")
-            return None
+            return
         try:
             joined = self.reassembler.take(
                 piece.source,
@@ -217,12 +237,29 @@ class HandOver:
             )
         except BadFrame as bad:
             self._port.drop(bad.reason)
-            return None
+            return
         finally:
             self._count_stranger(piece.source)
-        if joined is None:
-            return None
+        if joined is not None:
+            self._hand_whole(piece, joined, now)
+
+    def _hand_whole(self, piece: Delivery, joined: Joined, now: float) -> None:
+        """Hand over the message of which `piece` was the last piece, and record it."""
         payload, lo, hi = joined
+        # First, since its pieces are gone. It takes the place of its last piece.
+        self._ready.append(
+            Delivery(
+                piece.source,
+                piece.conn,
+                hi,
+                hi,
+                piece.flags & ~FRAGMENT,
+                payload,
+                0,
+                len(payload),
+                piece.dest,
+            )
+        )
         by = self._unicasts if piece.dest else self._multicasts
         key = piece.source, piece.conn, by
         before = self._growing.pop(key, None)
@@ -241,18 +278,6 @@ class HandOver:
             hi=hi,
             size=len(payload),
             digest=self._port.codec.hash64(payload),
-        )
-        # The message takes the place of its last piece.
-        return Delivery(
-            piece.source,
-            piece.conn,
-            hi,
-            hi,
-            piece.flags & ~FRAGMENT,
-            payload,
-            0,
-            len(payload),
-            piece.dest,
         )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
+from stormcast.node.protocols import frag
 from stormcast.node.protocols.frag import CutMessage, FragConfig, Fragmenter
 from stormcast.node.stack.handover import FLUSH_INTERVAL, HandOver
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
@@ -22,7 +24,11 @@ class Credits:
     def __init__(self) -> None:
         self.delivered_bytes = 0
 
+        self.fails = False
+
     def delivered(self, _source: int, size: int, _conn: int, _now: float) -> None:
+        if self.fails:
+            raise MemoryError
         self.delivered_bytes += size
 
 
@@ -137,3 +143,51 @@ def test_what_is_unfinished_is_gauged() -> None:
     (gauge,) = handing.recorded(trace.GAUGE)
     assert gauge.stream == trace.FRAGMENT_BYTES
     assert 0 < gauge.lo <= gauge.hi
+
+
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("view_at", [None, 1, 2, 3, 4])
+def test_what_could_not_be_joined_is_handed_over_in_the_next_turn(
+    view_at: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that came with it, once and in order, wherever among it a view came."""
+    handing = Handing()
+    cut = Fragmenter(FRAG, hash64).cut(b"abcdefghijklm")
+    handing.unicast.set_consuming(False, 0.0)
+    steps = [
+        lambda: handing.deliver(1, 1),
+        lambda: handing.deliver_pieces(cut, 2, 0),
+        lambda: handing.deliver_pieces(cut, 2, 1),
+        lambda: handing.deliver(4, 5),
+    ]
+    for number, step in enumerate(steps, 1):
+        step()
+        if number == view_at:
+            handing.hand_over.on_view(frozenset({ME, PEER}), 0.0)
+    handing.unicast.set_consuming(True, 0.0)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(frag, "Joined", out_of_memory)
+            with pytest.raises(MemoryError):
+                handing.hand_over.run(0.0)
+    handing.deliver(6, 6)
+    assert handing.taken() == [b"x", b"abcdefghijklm", b"x", b"x", b"x"]
+    assert handing.credits.delivered_bytes == 4 + 13
+    assert (handing.port.withheld, handing.port.drops) == ([], {})
+
+
+def test_what_was_handed_over_before_a_bug_is_not_handed_over_again() -> None:
+    handing = Handing()
+    handing.credits.fails = True
+    with pytest.raises(MemoryError):
+        handing.deliver(1, 1)
+    with pytest.raises(MemoryError):
+        handing.deliver(2, 2)
+    handing.credits.fails = False
+    handing.deliver(3, 3)
+    assert handing.taken() == [b"x", b"x", b"x"]
+    handing.hand_over.flush(0.0)
+    assert handing.handed() == [(trace.AS_DELIVERED, 1, 3)]

@@ -1,0 +1,128 @@
+"""A turn that failed, for a bug or for want of memory: what it had begun, the next ones end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.protocols import frag
+from stormcast.node.protocols.events import Cleared
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.protocols.unicast import outgoing
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
+
+A, B, C = Address(1, "A"), Address(2, "B"), Address(3, "C")
+STEP = 0.001
+
+
+class Once:
+    """A function that runs out of memory at its first call after `fail`."""
+
+    def __init__(self, real: Any, applies: Any = lambda *_: True) -> None:
+        self._real = real
+        self._applies = applies
+        self.fails = False
+
+    def fail(self) -> None:
+        self.fails = True
+
+    def __call__(self, *rest: Any, **named: Any) -> Any:
+        if self.fails and self._applies(*rest):
+            self.fails = False
+            raise MemoryError
+        return self._real(*rest, **named)
+
+
+class Two:
+    """Two stacks, A and B, over a network without faults; a turn that fails is followed by
+    others."""
+
+    def __init__(self, *names: str, **settings: Any) -> None:
+        self.now = 0.0
+        self.failed = 0
+        self.got: list[bytes] = []
+        self.told: list[Abandoned] = []
+        made = load_settings(*names, timing="fast", **settings)
+        self.a, self.b = (
+            Stack(one, "test", made, hash64, Tracer(one.short, 0, hash64, lambda _block: None), 0.0)
+            for one in (A, B)
+        )
+        if made.has_group:
+            for stack in (self.a, self.b):
+                stack.install_view(View(ViewId(1, A), (A, B)), 0.0)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += STEP
+            for stack, other in ((self.a, self.b), (self.b, self.a)):
+                try:
+                    self._turn(stack, other)
+                except MemoryError:
+                    self.failed += 1
+
+    def _turn(self, stack: Stack, other: Stack) -> None:
+        if stack.next_deadline() <= self.now:
+            stack.tick(self.now)
+        self._take(stack)
+        frames = stack.end_turn(self.now)
+        self._take(stack)
+        if stack.has_news():
+            self.told += stack.take_news().abandoned
+        for dest, head, body in frames:
+            if dest in {0, other.address.short}:
+                other.receive(head + body, self.now)
+
+    def _take(self, stack: Stack) -> None:
+        taken = [bytes(one) for delivery in stack.take_deliveries() for one in delivery]
+        if stack is self.b:
+            self.got += taken
+
+
+@pytest.mark.parametrize("sent_before", [0, 3])
+def test_what_could_not_be_packed_leaves_later(
+    sent_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two()
+    pack = Once(outgoing.pack_body)
+    monkeypatch.setattr(outgoing, "pack_body", pack)
+    sent = [b"%d" % number for number in range(sent_before + 3)]
+    for payload in sent[:sent_before]:
+        assert two.a.try_send(B.short, payload)
+    two.run(0.01)
+    pack.fail()
+    for payload in sent[sent_before:]:
+        assert two.a.try_send(B.short, payload)
+    two.run(1.0)
+    assert (two.failed, two.got, two.told) == (1, sent, [])
+
+
+def test_what_could_not_be_joined_is_handed_over_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Two("udp")
+    joined = Once(frag.Joined)
+    monkeypatch.setattr(frag, "Joined", joined)
+    joined.fail()
+    sent = [b"first", b"L" * 200_000, b"second", b"third"]
+    for payload in sent:
+        assert two.a.try_send(B.short, payload)
+    two.run(1.0)
+    assert (two.failed, two.got, two.told) == (1, sent, [])
+
+
+def test_events_behind_one_that_failed_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Two("udp").a.group
+    assert group is not None
+    passed: list[int] = []
+    take = Once(lambda event, _now: passed.append(event.member))
+    monkeypatch.setattr(group, "on_event", take)
+    take.fail()
+    group._port.events += [Cleared(1), Cleared(2), Cleared(3)]
+    with pytest.raises(MemoryError):
+        group.drain(0.0)
+    group.drain(0.0)
+    assert passed == [2, 3]
