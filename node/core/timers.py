@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+AFTER_FAILURE: Final = 1.0
+"""Seconds until a key is due again whose handling failed: later than the next turn, so that turns
+in between come to their end."""
 _SLACK: Final = 64
 """Entries of the heap, above two for each key, that may be void before they are removed."""
 
@@ -99,7 +102,12 @@ class Timers(Generic[K]):
 
     def take_due(self, now: float) -> Iterator[K]:
         """Yield the keys whose moment has come, earliest first, each once. A key that is cancelled
-        or moved while others are handled is not yielded."""
+        or moved while others are handled is not yielded.
+
+        If the handling of a key fails, the rest is due still, and the key itself after
+        `AFTER_FAILURE`, unless it was set meanwhile: one bug must not end other timers, nor any for
+        ever.
+        """
         heap = self._heap
         due = []
         while heap and heap[0][0] <= now:
@@ -108,7 +116,21 @@ class Timers(Generic[K]):
                 due.append((when, key))
         if due:
             self.is_moved = True
-        for when, key in due:
+        rest = iter(due)
+        try:
+            for when, key in rest:
+                if self._when.get(key) == when:
+                    del self._when[key]
+                    yield key
+        except GeneratorExit:
+            self._put_back(rest)
+            self.set_earlier(key, now + AFTER_FAILURE)
+            raise
+
+    def _put_back(self, entries: Iterable[tuple[float, K]]) -> None:
+        """Make keys due again that were taken from the heap and not yielded."""
+        for when, key in entries:
             if self._when.get(key) == when:
-                del self._when[key]
-                yield key
+                heappush(self._heap, (when, next(self._order), key))
+                self.earliest = min(self.earliest, when)
+        self.is_moved = True

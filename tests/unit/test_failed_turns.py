@@ -126,3 +126,42 @@ def test_events_behind_one_that_failed_are_passed_on(monkeypatch: pytest.MonkeyP
         group.drain(0.0)
     group.drain(0.0)
     assert passed == [2, 3]
+
+
+def test_a_look_that_failed_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sends to B and C, which answer nothing. The repeat to B fails once: both are repeated."""
+    a = Two().a
+    resend = Once(a.unicast._repairs._resend, lambda entry, *_rest: entry.peer == B.short)
+    monkeypatch.setattr(a.unicast._repairs, "_resend", resend)
+    for peer in (B, C):
+        assert a.try_send(peer.short, b"x")
+    a.end_turn(0.0)
+    resend.fail()
+    repeats = {B.short: 0, C.short: 0}
+    now, failed = 0.0, 0
+    while now < 10.0:
+        now = max(now + STEP, a.next_deadline())
+        try:
+            a.tick(now)
+        except MemoryError:
+            failed += 1
+            continue
+        for dest, _head, _body in a.end_turn(now):
+            repeats[dest] += 1
+    assert failed == 1
+    assert min(repeats.values()) > 5
+
+
+def test_a_timer_of_a_protocol_that_failed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat of FD_ALL3 fails once: others still hear that this member is alive."""
+    two = Two("udp")
+    group = two.a.group
+    assert group is not None
+    assert group.fd_all is not None
+    beat = Once(group.fd_all._beat)
+    beats: list[float] = []
+    monkeypatch.setattr(group.fd_all, "_beat", lambda now: (beats.append(now), beat(now)))
+    beat.fail()
+    two.run(10.0)
+    assert two.failed == 1
+    assert len(beats) > 3

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import suppress
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormcast.node.core.timers import Timers
+from stormcast.node.core.timers import AFTER_FAILURE, Timers
 
 
 def armed(**moments: float) -> Timers[str]:
@@ -229,3 +230,37 @@ def test_the_earliest_moment_at_hand_is_never_late() -> None:
         assert at_hand == truth or (is_moved and at_hand < truth)
         assert timers.next_deadline() == timers.earliest == truth
         assert not timers.is_moved
+
+
+def handle(timers: Timers[str], now: float, *, failing: str, moves: dict[str, float]) -> list[str]:
+    """Handle what is due, until the handling of one key fails; return the keys before it."""
+    handled = []
+    with suppress(MemoryError):
+        for key in timers.take_due(now):
+            for other, when in moves.items():
+                timers.set(other, when)
+            timers.next_deadline()
+            if key == failing:
+                raise MemoryError
+            handled.append(key)
+    return handled
+
+
+@pytest.mark.parametrize("failing", ["a", "b", "c"])
+def test_a_key_that_is_not_handled_for_a_bug_ends_no_timer(failing: str) -> None:
+    """The others are due still; it comes again, but not in the next turns."""
+    timers = armed(a=1.0, b=1.0, c=2.0, later=9.0)
+    handled = handle(timers, 2.0, failing=failing, moves={})
+    rest = [key for key in "abc" if key > failing]
+    assert timers.next_deadline() == (timers.due(rest[0]) if rest else 2.0 + AFTER_FAILURE)
+    assert handled + list(timers.take_due(2.1)) == [key for key in "abc" if key != failing]
+    assert timers.next_deadline() == timers.due(failing) == 2.0 + AFTER_FAILURE
+    assert list(timers.take_due(9.0)) == [failing, "later"]
+    assert timers.next_deadline() == inf
+
+
+def test_what_was_set_or_cancelled_before_a_bug_stays_so() -> None:
+    timers = armed(a=1.0, b=1.0, c=1.0, d=1.0)
+    assert handle(timers, 1.0, failing="a", moves={"a": 1.5, "b": inf, "c": 1.2}) == []
+    assert timers.next_deadline() == 1.0
+    assert list(timers.take_due(9.0)) == ["d", "c", "a"]

@@ -318,6 +318,37 @@ def test_a_silent_peer_ages_unless_a_view_has_it(is_member: bool, is_aged: bool)
     assert part.lifetimes.is_aged(part.entry, 11.0) is is_aged
 
 
+def test_a_removal_that_failed_half_way_is_told_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = Sending()
+    part.send(b"1", b"2")
+    entry = part.entry
+    with monkeypatch.context() as patch:
+        patch.setattr(part.lifetimes, "record", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.senders.expire(entry, 1000.0)
+    part.senders.expire(entry, 1001.0)
+    port = part.state.port
+    assert (port.closed, [one.count for one in port.abandoned]) == ([PEER], [2])
+    assert part.state.expiries.next_deadline() == inf
+
+
+def test_a_window_whose_removal_failed_half_way_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = Receiving(conn_expiry_timeout=1.0)
+    entry = part.open()
+    part.take(1, b"1")
+    part.receivers.close(entry, "close", 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(part.receivers._lifetimes, "record", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.receivers.expire(entry, 1000.0)
+    part.receivers.expire(entry, 1001.0)
+    assert part.tombs.conn(PEER, 1001.0) == CONN
+
+
 def test_an_entry_is_idle_once_it_was_unused_for_as_long_as_is_set() -> None:
     part = Sending(conn_expiry_timeout=10.0, max_retransmit_time=0.0)
     part.send(b"1", now=1.0)
@@ -453,6 +484,23 @@ def test_acks_of_one_turn_are_one() -> None:
     assert [head.lo for head in sent(part.state)] == [3]
 
 
+def test_an_ack_that_failed_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = Receiving()
+    entries = [part.receivers.open(peer, CONN, 0, 0.0) for peer in (5, 6, 7)]
+    for entry in entries:
+        part.acks.soon(entry)
+    with monkeypatch.context() as patch:
+        patch.setattr(part.acks, "send", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.acks.finish_turn(0.0)
+    part.acks.finish_turn(0.1)
+    assert [head.dest for head in sent(part.state)] == [6, 7]
+    for entry in entries:
+        part.acks.soon(entry)
+    part.acks.finish_turn(0.2)
+    assert [head.dest for head in sent(part.state)] == [5, 6, 7]
+
+
 def test_an_ack_waits_for_the_threshold_or_for_its_moment() -> None:
     part = Receiving(UNICAST3, ack_threshold=2)
     entry = part.open()
@@ -530,6 +578,22 @@ def _check_asked(end: Callable[[Receiving], object], asked: list[int]) -> None:
     end(part)
     part.resync.finish_turn(0.0)
     assert [head.kind for head in sent(part.state)] == asked
+
+
+def test_a_question_that_failed_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = Receiving()
+    head, body = data(part.state, 2, b"2")
+    for peer in (5, 6, 7):
+        part.incoming.on_data(head._replace(source=peer), body, 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(part.resync, "_send", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.resync.finish_turn(0.0)
+    part.resync.finish_turn(0.1)
+    assert [head.dest for head in sent(part.state)] == [6, 7]
+    part.incoming.on_data(head._replace(source=5), body, 0.2)
+    part.resync.finish_turn(0.2)
+    assert [head.dest for head in sent(part.state)] == [5]
 
 
 def test_a_deferred_question_has_a_moment_and_a_window_cancels_it() -> None:

@@ -88,12 +88,12 @@ class Acks:
 
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for."""
-        entries = self.wanted[:]
-        self.wanted.clear()
-        for entry in entries:
+        for entry in self.wanted:
             if entry.acks.is_wanted:
                 entry.acks.is_wanted = False
                 self.send_paced(entry, now)
+        # Last: where one of them fails, the others leave in the next turn.
+        self.wanted.clear()
 
     def repace(self, entry: ReceiverEntry, now: float) -> None:
         """Move an ack that waits to when the spacing of acks allows it: it may wait for longer, by

@@ -92,8 +92,8 @@ class Receivers:
         self.deliver_ready(entry, now)
         self._acks.flush(entry, now)
         self._lifetimes.end(entry)
-        del self._entries[entry.peer]
         self._tombs.bury(entry, now)
+        del self._entries[entry.peer]
         if entry.is_stranger:
             self._port.strangers.keep(entry.peer, _KEEPER, 0, 0)
         delivered = entry.window.delivered
@@ -126,6 +126,9 @@ class Receivers:
 
     def expire(self, entry: ReceiverEntry, now: float) -> None:
         """Close or remove an entry that was unused for too long."""
+        if self._entries.get(entry.peer) is not entry:
+            # Its removal had failed half-way.
+            return
         lifetimes = self._lifetimes
         if lifetimes.is_idle(entry, now):
             self.close(entry, "idle", now)

@@ -132,8 +132,8 @@ class Resync:
         self._uncache(sync)
         self._state.looks.cancel(sync)
         self._state.expiries.cancel(sync)
-        del self._syncs[sync.peer]
         self._port.strangers.keep(sync.peer, _KEEPER, 0, 0)
+        del self._syncs[sync.peer]
 
     def _uncache(self, sync: Sync) -> list[Arrival]:
         cached, sync.cached = sync.cached, []
@@ -209,11 +209,12 @@ class Resync:
 
     def finish_turn(self, now: float) -> None:
         """Ask for the first frames that this turn did not bring."""
-        syncs = self.wanted[:]
+        for sync in self.wanted:
+            if sync.is_wanted:
+                sync.is_wanted = False
+                self.visit(sync, now)
+        # Last: where one of them fails, the others are asked for in the next turn.
         self.wanted.clear()
-        for sync in syncs:
-            sync.is_wanted = False
-            self.visit(sync, now)
 
     def expire(self, sync: Sync, now: float) -> None:
         """Forget a sender that fell silent; else set when to check that again."""

@@ -56,10 +56,11 @@ class Senders:
         """Forget a connection, and give up what is unacked."""
         self._lifetimes.end(entry)
         del self._entries[entry.peer]
+        # At once: nothing else will ever say so.
+        self._port.closed.append(entry.peer)
         self._abandon(entry, reason, now)
         unacked = len(entry.window)
         self._lifetimes.record(entry, trace.SENDER_REMOVED, reason, now, unacked)
-        self._port.closed.append(entry.peer)
 
     def _abandon(self, entry: SenderEntry, reason: str, now: float) -> None:
         """Report the unacked messages, which are given up with their connection (G1)."""
@@ -67,6 +68,7 @@ class Senders:
         if window.low == window.high:
             return
         count, last = unconfirmed(window)
+        self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
         self._port.tracer.record(
             trace.ABANDONED,
             now,
@@ -78,7 +80,6 @@ class Senders:
             hi=window.high,
             text=reason,
         )
-        self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
 
     def on_view(self, members: frozenset[int], now: float) -> None:
         """Close entries of peers that are not in the view, re-open those of peers that are back."""
@@ -95,6 +96,9 @@ class Senders:
 
     def expire(self, entry: SenderEntry, now: float) -> None:
         """Close or end an entry that was unused, or unanswered, for too long."""
+        if self._entries.get(entry.peer) is not entry:
+            # Its removal had failed half-way.
+            return
         lifetimes = self._lifetimes
         if lifetimes.is_aged(entry, now):
             self.end(entry, "aged", now)
