@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core import wire
+from stormcast.node.core.credits import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,10 +71,14 @@ class Contacts:
 
     def may_send(self, dest: int, size: int) -> bool:
         """Whether a frame of so many bytes would leave for `dest` now."""
+        return size <= self.largest(dest)
+
+    def largest(self, dest: int) -> int:
+        """Return the bytes of the largest frame that may leave for `dest` now; 0 if none may."""
         if dest in self.trusted:
-            return True
+            return UNLIMITED
         frames, saved = self._accounts.get(dest, (0, 0))
-        return frames > 0 and size <= saved
+        return saved if frames > 0 else 0
 
     def takes(self, dest: int, head: bytes, body: bytes) -> bool:
         """Whether a frame may leave for a stranger; counts it if so."""

@@ -546,6 +546,39 @@ def test_what_is_missing_at_two_looks_is_asked_for() -> None:
     assert (request.kind, request.conn, request.lo) == (wire.XMIT_REQ, CONN, 2)
 
 
+@pytest.mark.parametrize(("ranges", "asked"), [(1, 1), (3, 3), (4, 3)])
+def test_a_request_to_a_stranger_is_no_larger_than_may_leave(ranges: int, asked: int) -> None:
+    """Three ranges fit: of more, the first three are asked for, and the rest at a later look."""
+    part = Receiving()
+    part.state.is_grouped = True
+    entry = part.open()
+    for number in range(1, ranges + 1):
+        part.take(2 * number, b"x")
+    part.state.port.contacts.heard(PEER, wire.HEAD_SIZE + 3 * wire.RANGE_STRUCT.size)
+    for now in (1.0, 2.0):
+        Asking(part.state).look(entry, now)
+    ((_dest, head, body),) = part.state.port.take_frames()
+    assert len(head + body) == wire.HEAD_SIZE + asked * wire.RANGE_STRUCT.size
+    assert recorded(part.state).count("requested") == 1
+
+
+def test_a_stranger_is_told_once_while_it_is_asked_for_more() -> None:
+    """Until something changes, the request is the answer: both would be more than it sent."""
+    part = Receiving()
+    part.state.is_grouped = True
+    entry = part.open()
+    for lo in (1, 3):
+        part.take(lo, b"x")
+    told = []
+    for now in (1.0, 2.0):
+        part.acks.send_paced(entry, now)
+        told.append([head.kind for head in sent(part.state)])
+    part.take(2, b"x")
+    part.acks.send_paced(entry, 3.0)
+    told.append([head.lo for head in sent(part.state)])
+    assert told == [[wire.ACK], [], [3]]
+
+
 def test_unicast_does_not_ask() -> None:
     part = Receiving(UNICAST1)
     entry = part.open()

@@ -18,6 +18,7 @@ class Acks:
         """The entries to ack at the end of this turn; always the same list."""
         self._state = state
         self._protocol = state.generation.protocol
+        self._asks_for_gaps = state.generation.asks_for_gaps
         self._of_delivered = state.generation.acks_delivered
         self.last_kind = state.generation.last_ack
         """The frame kind of an ack that is sent late, or as the last one."""
@@ -104,9 +105,19 @@ class Acks:
 
     def send_paced(self, entry: ReceiverEntry, now: float, kind: int = wire.ACK) -> None:
         """Send an ack now; to a stranger later, if strangers were told too much lately."""
+        if entry.is_stranger and self._is_asked_instead(entry):
+            entry.ack_due = inf
+            return
         said = self._port.strangers.said
         if not entry.is_stranger or said.admits_for(entry.peer, now):
             self.send(entry, now, kind)
         else:
             entry.ack_due = said.since + BEGUN_SECONDS
             self._looks.set_earlier(entry, entry.ack_due)
+
+    def _is_asked_instead(self, entry: ReceiverEntry) -> bool:
+        """Whether a stranger needs no ack, because it is asked for what is missing and the ack
+        would say what the last one said. It may be sent no more frames than it sends: each frame
+        that repeats an ack would take the place of a request."""
+        is_known = self.value(entry) == entry.acks.value
+        return is_known and self._asks_for_gaps and entry.window.has_gap()

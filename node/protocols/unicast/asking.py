@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from stormcast.node.core import wire
-from stormcast.node.core.gaps import Ranges
+from stormcast.node.core.gaps import Ranges, split_ranges
 from stormcast.node.protocols.unicast.entries import ReceiverEntry
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.windowed import request_missing
-
-_LEAST_BYTES: Final = wire.HEAD_SIZE + wire.RANGE_STRUCT.size
 
 
 class Asking:
@@ -36,13 +32,10 @@ class Asking:
     def _request(self, entry: ReceiverEntry, ranges: Ranges, now: float) -> None:
         state = self._state
         port = state.port
-        if entry.is_stranger and not (
-            port.contacts.may_send(entry.peer, _LEAST_BYTES)
-            and port.strangers.said.admits_for(entry.peer, now)
-        ):
-            # The request would not leave, or strangers were told too much lately: it must not fill
-            # the journal either.
-            return
+        if entry.is_stranger:
+            ranges = self._admitted(entry.peer, ranges, now)
+            if not ranges:
+                return
         request_missing(
             port,
             state.generation.protocol,
@@ -56,3 +49,17 @@ class Asking:
             conn=entry.conn,
             epoch=entry.epoch,
         )
+
+    def _admitted(self, stranger: int, ranges: Ranges, now: float) -> Ranges:
+        """Return the ranges that a stranger may be asked for now: none, if strangers were told too
+        much lately, and as many as the request that would leave has room for. One that does not
+        leave must not fill the journal either."""
+        port, config = self._state.port, self._state.config
+        most = (port.contacts.largest(stranger) - wire.HEAD_SIZE) // wire.RANGE_STRUCT.size
+        if most <= 0 or not port.strangers.said.admits_for(stranger, now):
+            return []
+        if stranger in port.contacts.trusted:
+            return ranges
+        most = min(most, config.max_xmit_req_ranges)
+        first, _count = split_ranges(ranges, config.max_xmit_req_size, most)[0]
+        return first
