@@ -33,7 +33,7 @@ from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.senders import Senders
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import MAX_PEERS, MAX_STRANGERS, Tombstones
-from stormcast.node.protocols.windowed import drop_refused
+from stormcast.node.protocols.windowed import changed, drop_refused
 from tests.helpers.unicast import ME, PEER, connections, control, data, recorded, sent
 
 CONN = 7
@@ -427,6 +427,20 @@ def test_a_tombstone_ends_but_still_says_what_was_delivered() -> None:
     assert part.tombs.conn(PEER, 5.9) == CONN
     assert part.tombs.conn(PEER, 6.0) == 0
     assert part.tombs.delivered(PEER, CONN) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_known"),
+    [(0.0, 9.0, True), (2.0, 9.0, True), (9.0, 2.0, False), (2.0, 0.0, True)],
+)
+def test_a_tombstone_lives_for_as_long_as_is_set_now(
+    before: float, after: float, *, is_known: bool
+) -> None:
+    """An old copy of a first frame is under way for five seconds, and the setting is changed."""
+    part = Receiving(conn_close_timeout=before)
+    part.receivers.remove(part.open(), "closed", 0.0)
+    part.state.config = changed(part.state.config, "conn_close_timeout", after)
+    assert part.tombs.conn(PEER, 5.0) == (CONN if is_known else 0)
 
 
 def bury(part: Receiving, peer: int) -> None:

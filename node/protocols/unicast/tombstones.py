@@ -22,9 +22,9 @@ class Tombstone(NamedTuple):
     conn: int
     stamp: int
     """Our newest timestamp at that moment."""
-    until: float
-    """Until then, a first frame opens it only as an answer to a question asked after the
-    removal."""
+    buried_at: float
+    """For `conn_close_timeout` from then on, as it is set now, a first frame opens the connection
+    only as an answer to a question asked after the removal."""
     delivered: int
     """Seqno up to which its windows delivered: the sender may have missed the ack, and repeat."""
     places: list[tuple[int, int]]
@@ -52,9 +52,8 @@ class Tombstones:
         if len(tombs) >= most:
             del tombs[next(iter(tombs))]
         window = entry.window
-        until = now + state.config.conn_close_timeout
         tombs[entry.peer] = Tombstone(
-            entry.conn, state.last_stamp, until, window.delivered, window.places()
+            entry.conn, state.last_stamp, now, window.delivered, window.places()
         )
 
     def _find(self, peer: int) -> Tombstone | None:
@@ -63,7 +62,8 @@ class Tombstones:
     def conn(self, peer: int, now: float) -> int:
         """Return the last removed connection of `peer`, or 0 if that was long ago."""
         buried = self._find(peer)
-        if buried is None or (now >= buried.until and self._state.config.conn_close_timeout > 0):
+        life = self._state.config.conn_close_timeout
+        if buried is None or (life > 0 and now >= buried.buried_at + life):
             return 0
         return buried.conn
 
