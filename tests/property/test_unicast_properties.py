@@ -492,8 +492,9 @@ def test_a_receiver_may_forget_at_any_moment_on_a_wire_that_keeps_its_order(
 def test_who_is_out_of_the_view_for_less_than_the_close_timeout_misses_nothing(
     generation: str, timing: str, plan: list[Strike], rounds: list[tuple[Burst, str]]
 ) -> None:
-    """P-08: under faults, and with the connections that there were. UNICAST and UNICAST2 remove at
-    once when a view lacks the peer, and promise nothing here."""
+    """P-08: under faults, and with the connections that there were. Nobody is silent for as long as
+    `max_retransmit_time`. UNICAST and UNICAST2 remove at once when a view lacks the peer, and
+    promise nothing here."""
     talk = Talk(generation, timing, plan)
     pair = talk.pair
     for member in pair:

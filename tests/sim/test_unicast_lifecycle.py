@@ -241,6 +241,74 @@ def test_who_leaves_the_view_and_comes_back_in_time_finds_the_same_connection(
     assert pair.count(kind=CLOSE) == 0
 
 
+@pytest.mark.parametrize(
+    ("age", "silent", "out", "is_kept"),
+    [
+        (60.0, 45.0, 14.0, True),
+        (60.0, 45.0, 16.0, False),
+        (60.0, 70.0, 1.0, False),
+        (0.0, 70.0, 230.0, True),
+        (0.0, 70.0, 250.0, False),
+        (300.0, 70.0, 200.0, True),
+    ],
+)
+@on(*NEWEST)
+def test_silence_in_the_view_counts_once_the_view_has_dropped_the_member(
+    generation: str, timing: str, age: float, silent: float, out: float, *, is_kept: bool
+) -> None:
+    """Cut off, excluded when that is noticed, and back: P-08 holds for who was silent for less than
+    `max_retransmit_time` in all. What is given up is told."""
+    pair = Pair(generation, timing, max_retransmit_time=age, conn_close_timeout=240.0)
+    for member in pair:
+        member.stack.unicast.set_grouped()
+        member.stack._port.contacts.trusted.update((pair.a.short, pair.b.short))
+        member.see("A", "B")
+    pair.open(3)
+    pair.partition("A", "B")
+    pair.a.send(b"1", b"2")
+    pair.advance(silent)
+    pair.a.see("A")
+    pair.advance(out)
+    pair.join_again()
+    pair.a.see("A", "B")
+    pair.advance(60.0)
+    assert pair.b.take() == ([b"1", b"2"] if is_kept else [])
+    assert sum(pair.a.abandoned.values()) == (0 if is_kept else 2)
+
+
+@on_every_generation
+def test_without_a_group_a_view_by_hand_keeps_a_dead_peer_from_ageing_alone(
+    generation: str, timing: str
+) -> None:
+    """It is given up once it was idle for long enough; by default, UNICAST and UNICAST2 are never
+    idle."""
+    pair = Pair(generation, timing)
+    pair.a.see("A", "B")
+    pair.b.crash()
+    pair.a.send(b"x")
+    pair.advance(2000.0)
+    is_kept = generation in {"UNICAST", "UNICAST2"}
+    assert pair.a.abandoned == ({} if is_kept else {"closed": 1})
+
+
+@on_every_generation
+def test_a_window_that_nobody_closed_ends_when_it_asks(generation: str, timing: str) -> None:
+    """A receiver of UNICAST does not ask: its window stays until a view or another connection."""
+    pair = Pair(generation, timing, max_batch=1)
+    pair.a.see("A", "B")
+    pair.open()
+    pair.drop("A", DATA, 11, times=99)
+    pair.a.send(b"2")
+    pair.a.send(b"3")
+    pair.deliver()
+    pair.a.forget("B")
+    pair.advance(300.0)
+    assert (pair.b.receiver("A") is not None) == (generation == "UNICAST")
+    pair.a.send(b"4")
+    pair.settle()
+    assert pair.b.take()[-1] == b"4"
+
+
 @on(*NEWEST)
 def test_who_leaves_the_view_for_good_is_gone_after_the_close_timeout(
     generation: str, timing: str
