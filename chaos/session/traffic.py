@@ -104,13 +104,19 @@ class Traffic:
             state = None if name in self._roster.joining else self._roster.state(name)
             if state is None:
                 return False
-            loads = state["workload"]["loads"]
-            self._errors |= {f"{name}: {load['error']}": None for load in loads if load["error"]}
-            if any(map(self._is_running, loads)):
+            self.note_errors(name, state["workload"])
+            if any(map(self._is_running, state["workload"]["loads"])):
                 return False
             if self._has_backlog(state["workload"]["waiting"]):
                 return False
         return True
+
+    def note_errors(self, name: str, workload: Mapping[str, Any]) -> None:
+        """Note the errors that ended loads at a member, as it describes them."""
+        # Its newest loads are not enough: who begins a load forgets those that are over.
+        errors: Mapping[str, str] = workload["errors"]
+        mine = [errors[str(number)] for number in self._begun if str(number) in errors]
+        self._errors |= {f"{name}: {error}": None for error in mine}
 
     def errors(self) -> tuple[str, ...]:
         """Return the errors that ended loads before all was offered, as far as they were seen."""
@@ -202,15 +208,17 @@ class Traffic:
             self._roster.ask(name, "POST", "/workload", loads)
 
     def note_sent(self, name: str) -> None:
-        """Note how much a member has sent, if it can be asked: before a pause, too, as it may end
-        while it is paused."""
+        """Note how much a member has sent, and what ended its loads, if it can be asked: before a
+        pause, too, as it may end while it is paused."""
         if name in self._roster.joining or name not in self._roster.answering():
             return
         try:
-            labels: dict[str, dict[str, int]] = self._roster.ask(name, "GET", "/workload")["labels"]
+            workload = self._roster.ask(name, "GET", "/workload")
         except MemberError:
             # The member ended by itself, a moment ago; its messages will be sent again.
             return
+        self.note_errors(name, workload)
+        labels: dict[str, dict[str, int]] = workload["labels"]
         sent: Sent = Counter()
         for number, load in self._begun.items():
             for dest, count in labels.get(str(number), {}).items():

@@ -136,6 +136,8 @@ class Driver:
         self._streams: dict[int, PayloadStream] = {}
         self._labels: dict[str, Counter[str]] = {}
         """By label and destination, the accepted messages of loads that are no longer in `jobs`."""
+        self._errors: dict[str, str] = {}
+        """By label, the first error that ended a load, also of one that is no longer in `jobs`."""
         self._task: asyncio.Task[None] | None = None
         self.accepted = 0
         """Messages that the outbox took."""
@@ -152,8 +154,9 @@ class Driver:
         for job in self.jobs:
             if job.is_over:
                 _count_labelled(job, self._labels)
-        while len(self._labels) > MAX_LABELS:
-            del self._labels[next(iter(self._labels))]
+        for kept in (self._labels, self._errors):
+            while len(kept) > MAX_LABELS:
+                del kept[next(iter(kept))]
         self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
         require(
             len(self.jobs) + len(mine) <= MAX_LOADS,
@@ -236,6 +239,8 @@ class Driver:
         except NodeError as error:
             # A load that cannot work, such as one with messages too large for its stack.
             job.is_over, job.error = True, str(error)
+            if job.load.label:
+                self._errors.setdefault(job.load.label, job.error)
             return inf
         if job.sendings and job.load.count is not None:
             job.is_over = not any(job.waits_for(sending) for sending in job.sendings.values())
@@ -369,6 +374,7 @@ class Driver:
             ],
             "streams": self.sent_to(),
             "labels": self.sent_by_label(),
+            "errors": dict(self._errors),
         }
 
     def sent_to(self) -> dict[str, int]:

@@ -611,6 +611,28 @@ def test_a_pair_that_delivers_nothing_is_traffic_below_the_floor(tmp_path: Path)
     assert (finding.verdict, finding.witness) == (Verdict.UNKNOWN, ("n1 to n0",))
 
 
+@pytest.mark.parametrize("end", ["crash", "leave", "pause"])
+def test_a_load_that_an_error_ended_is_told_whatever_its_member_did_later(
+    tmp_path: Path, end: str
+) -> None:
+    """n1's first load is too large, its second is not, and then n1 is gone."""
+    text = f"""
+name: too-large
+guarantees: [G1]
+cluster: {{members: 3, stack: udp, timing: fast, protocols: {{FRAG: {{max_message_size: 300KB}}}}}}
+workload:
+  - {{do: multicast, from: n1, count: 10, size: 301KB, rate: 100/s}}
+  - {{do: multicast, from: [n0, n1], count: 10, size: 100B, start: 1s}}
+timeline:
+  - {{at: 3s, do: {end}, member: n1{", for: 1s" if end == "pause" else ""}}}
+"""
+    scenario = parse_scenario(text)
+    judgement = judge_run(scenario, play_it(scenario, tmp_path))
+    (found,) = [one for one in judgement.findings if one.detail.startswith("a load ended by")]
+    assert found.witness == ("n1: a message of 301000 bytes: the limit is 300000",)
+    assert judgement.verdict is Verdict.UNKNOWN
+
+
 def test_a_step_that_comes_late_leaves_the_run_unknown(tmp_path: Path) -> None:
     """A second is more than what the scenario may have meant."""
 

@@ -388,6 +388,19 @@ def test_a_load_that_cannot_work_is_over_and_says_why() -> None:
     assert not run.driver.is_running
 
 
+def test_the_error_of_a_load_with_a_label_is_known_also_when_another_has_begun() -> None:
+    channel = FakeChannel()
+    channel.largest = 50
+    run = Run(channel, load(count=10, label="7"))
+    run.until(1.0, 0.01)
+    run.driver.add([load(count=3, size="10B", label="8")])
+    run.until(2.0, 0.01)
+    assert len(run.loads) == 1
+    errors: Any = run.driver.state()["errors"]
+    assert list(errors) == ["7"]
+    assert "split it" in errors["7"]
+
+
 def test_a_closed_channel_ends_all_loads() -> None:
     run = Run(FakeChannel(), load(count=1000))
     run.tick_at(0.0)
