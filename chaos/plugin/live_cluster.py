@@ -173,10 +173,11 @@ class LiveCluster:
             session = self.session
             record = session.settle(within)
             session.backend.close()
+            scenario = session.played()
             self.outcome = RunOutcome(
-                scenario=session.scenario,
+                scenario=scenario,
                 seed=session.seed,
-                judgement=judge_run(session.scenario, record),
+                judgement=judge_run(scenario, record),
                 run=record,
                 directory=self.folder,
                 fate=fate_on(record.backend),
@@ -191,7 +192,7 @@ class LiveCluster:
         record = self.session.finish()
         traces = self.folder / TRACE
         traces.mkdir(parents=True, exist_ok=True)
-        (self.folder / "scenario.yaml").write_text(dump(self.session.scenario))
+        (self.folder / "scenario.yaml").write_text(dump(self.session.played()))
         (self.folder / "seed").write_text(f"{self.session.seed}\n")
         for label, blocks in record.traces.items():
             (traces / f"{label}.trace").write_bytes(blocks)

@@ -160,6 +160,8 @@ class StepwiseSession(Session):
     def is_sent(self) -> bool:
         """Whether every member is ready and has sent all that it was told to send."""
         states = self.roster.states()
+        for name, state in states.items():
+            self.traffic.note_errors(name, state["workload"])
         return (
             not self.roster.joining
             and len(states) == len(self.roster.living())
@@ -178,9 +180,19 @@ class StepwiseSession(Session):
             self.wait(POLL_SECONDS)
         self._ending.complete = self.is_sent()
         if not self._ending.complete:
+            self._ending.unsent = self.traffic.left()
             self.traffic.stop()
+        self._ending.load_errors = self.traffic.errors()
         self._settle()
         return self.finish()
+
+    def played(self) -> Scenario:
+        """Return the scenario with the loads that began, and time enough for them: what they were
+        to do is judged as in any run."""
+        loads = self.traffic.played()
+        run = max([self.scenario.limits.run, *(load.end for load in loads)])
+        limits = replace(self.scenario.limits, run=run)
+        return replace(self.scenario, workload=loads, limits=limits)
 
 
 def _check_seconds(what: str, seconds: object) -> None:

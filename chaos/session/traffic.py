@@ -6,8 +6,9 @@ earlier incarnation of it had sent. What is due by now it sends at once, as if i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import MemberError
@@ -42,6 +43,8 @@ class Traffic:
         self._begun: dict[int, ScenarioLoad] = {}
         """The loads that began, each with a number of its own. Members know the number as a label,
         and count by it: of one pair there may be several loads at a time."""
+        self._stopped: list[ScenarioLoad] = []
+        """Loads that were stopped, as far as they had been sent by then."""
         self._told: set[tuple[int, str]] = set()
         """Number of a begun load, and a source whose present incarnation was told of it."""
         self._taken: Counter[tuple[str, int, str | None]] = Counter()
@@ -164,12 +167,44 @@ class Traffic:
 
     def stop(self) -> None:
         """Stop the loads that began: no member sends any more."""
-        self._begun.clear()
-        self._told.clear()
         self._sending_on |= self._roster.paused
         for name in self._roster.answering():
             if name not in self._roster.joining:
                 self._have_stop(name)
+                self.note_sent(name)
+        for number, load in self._begun.items():
+            self._stopped += self._as_sent(number, load)
+        self._begun.clear()
+        self._told.clear()
+
+    def played(self) -> tuple[ScenarioLoad, ...]:
+        """Return the loads that began; those that were stopped, as far as they were sent."""
+        return (*self._stopped, *self._begun.values())
+
+    def _as_sent(self, number: int, load: ScenarioLoad) -> Iterator[ScenarioLoad]:
+        """Yield what was sent of a load: the load itself, or one for each source and count."""
+        sent = {
+            (source, dest): self._sent(source, number, dest)
+            for source in load.sources
+            for dest in ((None,) if load.do == "multicast" else load.dests)
+            if dest != source or not load.excludes_self
+        }
+        if set(sent.values()) == {load.count}:
+            yield load
+            return
+        alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        for (source, dest), count in sent.items():
+            if count:
+                alike[source, count] += load.dests if dest is None else [dest]
+        for (source, count), dests in alike.items():
+            yield replace(load, sources=(source,), dests=tuple(dests), count=count)
+
+    def _sent(self, source: str, number: int, dest: str | None) -> int:
+        """Return how many messages of a load all incarnations of a source had sent, when they were
+        last asked."""
+        me, sent = self._said.get(source, (0, Counter()))
+        noted = self._noted.get(me, Counter())
+        return self._taken[source, number, dest] + sent[number, dest] - noted[number, dest]
 
     def _have_stop(self, name: str) -> None:
         self._sending_on.discard(name)

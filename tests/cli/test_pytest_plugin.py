@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.plugin.live_cluster import Chaos, LiveCluster
 
 pytest_plugins = ("pytester",)
@@ -124,6 +125,62 @@ def test_a_cluster_in_which_nothing_was_sent_proves_nothing(project: Project) ->
     result = project.run("def test_it(cluster):\n    cluster(members=2)\n")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*nothing was sent"])
+
+
+def test_a_load_that_did_nothing_proves_nothing(project: Project) -> None:
+    """One ends by an error; one, of a member that is alone, reaches nobody."""
+    result = project.run("""
+def test_error(cluster):
+    group = cluster(members=3, protocols={"FRAG": {"max_message_size": "300KB"}})
+    group.multicast(20, "n0")
+    group.multicast(10, "n1", size="301KB")
+    group.wait(1)
+    group.multicast(20, "n1")
+
+def test_alone(cluster, chaos):
+    group = cluster(members=3)
+    with chaos.partition(["n0"], ["n1", "n2"]):
+        group.wait_for_view("n0")
+        group.multicast(50, "n0")
+        group.wait(2)
+    group.wait_for_view()
+""")
+    result.assert_outcomes(failed=2)
+    shown = text_of(result)
+    assert "run unknown: a load ended by an error, before all of it was offered" in shown
+    assert "n1 offered 20 of 30 messages to the group" in shown
+    assert "2 pairs of the workload delivered nothing: traffic is below the floor" in shown
+
+
+def test_what_was_sent_of_a_load_until_it_was_stopped_is_all_of_it(project: Project) -> None:
+    """The kept scenario can be read, though the loads last longer than a file's may."""
+    result = project.run(
+        """
+def test_it(cluster, chaos):
+    group = cluster(members=3)
+    group.unicast(30, "n0", "others", rate="10/s")
+    group.multicast(10000, ["n1", "n2"], rate="100/s")
+    group.wait(2)
+    with chaos.kill("n2"):
+        group.wait(70)
+        group.stop()
+    group.multicast(10, "n1")
+    played = group.finish().scenario.workload
+    assert [(one.do, one.sources) for one in played] == [
+        ("unicast", ("n0",)), ("unicast", ("n0",)), ("multicast", ("n1",)), ("multicast", ("n2",)),
+        ("multicast", ("n1",)),
+    ]
+    assert [one.dests for one in played[:2]] == [("n1",), ("n2",)]
+    counts = [one.count for one in played]
+    assert counts[0] == 30 and counts[4] == 10
+    assert 18 < counts[1] < 23 and 7000 < counts[2] < 7400 and 180 < counts[3] < 220
+""",
+        "--stormcast-keep",
+        "kept",
+    )
+    result.assert_outcomes(passed=1)
+    kept = load_scenario(project.path / "kept" / "test-it-py-test-it" / "run" / "scenario.yaml")
+    assert len(kept.workload) == 5
 
 
 def test_a_cluster_that_a_test_asks_for_while_it_runs_is_judged_too(project: Project) -> None:
