@@ -173,7 +173,8 @@ def shortfall_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     names = {member.short: run.lives[member.label].name for member in evidence.members.values()}
     for (source, to), outgoing in evidence.application.outgoing.items():
         if outgoing.offered is not None and (to == GROUP or to in names):
-            offered[names[source], names.get(to)] += outgoing.offered.hi
+            new = outgoing.offered.hi - run.offered_before.get((source, to), 0)
+            offered[names[source], names.get(to)] += new
     ended = [member for member in evidence.members.values() if not member.lives]
     living = {None, *(names[one.short] for one in evidence.members.values() if one.lives)}
     killed = {names[member.short] for member in ended if member.events[-1].kind != STOP}

@@ -121,6 +121,9 @@ class RunRecord:
     late: float = 0.0
     """The most seconds by which a step or a load began later than the scenario says."""
 
+    offered_before: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """By short id of a sender and destination, the messages that were offered before this run
+    began: traces count over the whole life of a member."""
     load_errors: tuple[str, ...] = ()
     """Errors that ended loads before all their messages were offered."""
     unsent: tuple[str, ...] = ()

@@ -106,6 +106,8 @@ class Soak:
         """Windows of the chapter so far."""
         self._before = 0, 0
         """Messages sent and delivered in the chapter before this window; the prologue has some."""
+        self._offered: dict[tuple[int, int], int] = {}
+        """Messages offered in all windows so far, by short id of their sender and destination."""
 
     def open(self) -> None:
         """Start the cluster."""
@@ -127,6 +129,8 @@ class Soak:
     def _window(self, number: int) -> Window:
         scenario = self._storm.scenario(self._seed, number)
         run = self._session.go_on(scenario, self._add)
+        run.offered_before = self._offered
+        self._offered = _offered_in(run.evidence)
         sent, delivered = run.sent - self._before[0], run.delivered - self._before[1]
         self._windows += 1
         judgement = _with_doubts(judge_run(scenario, run, min_bites=0), scenario, run, sent)
@@ -178,6 +182,12 @@ class Soak:
                     self._session.roster.ask(name, "POST", "/journal/forget", {"upto": upto})
         if isinstance(self._backend, Forgets):
             self._backend.forget([one.label for one in evidence.members.values() if not one.lives])
+
+
+def _offered_in(evidence: Evidence) -> dict[tuple[int, int], int]:
+    """Return how many messages each member has offered to each destination in its life."""
+    outgoing = evidence.application.outgoing.items()
+    return {key: one.offered.hi for key, one in outgoing if one.offered is not None}
 
 
 def _with_doubts(judgement: Judgement, scenario: Scenario, run: RunRecord, sent: int) -> Judgement:
