@@ -20,9 +20,10 @@ from stormcast.node.core.errors import ConfigError, require
 Call = TypeVar("Call", bound=Callable[..., object] | None)
 P = ParamSpec("P")
 
-FAILURES: Final = (Exception, asyncio.CancelledError)
-"""Exceptions of a callback that do not end the turn, which may have more messages to hand over. A
-callback that asks a cancelled future for its result gets the second one."""
+EXITS: Final = (SystemExit, KeyboardInterrupt)
+"""Exceptions that end the program, whoever raises them. No other exception of a callback ends the
+turn, which may have more messages to hand over: not that of a cancelled future, and not those of
+test frameworks, which are no `Exception` either."""
 _NEVER_RUN: Final = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType))
 _REMEDY: Final = (
     "write a plain function that starts a task, or receive with `async for batch in channel`"
@@ -87,7 +88,9 @@ class Callback(Generic[P]):
             return
         try:
             check_result(self.call(*args, **kwargs))
-        except FAILURES as error:
+        except EXITS:
+            raise
+        except BaseException as error:  # noqa: BLE001 see EXITS
             self._complain(error)
 
 

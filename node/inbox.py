@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Final
 
-from stormcast.node.callbacks import FAILURES, Callback, check_result
+from stormcast.node.callbacks import EXITS, Callback, check_result
 from stormcast.node.core.model import Address, Delivery, Payload
 from stormcast.node.known_members import KnownMembers
 from stormcast.node.stack.lane import MESSAGE_OVERHEAD
@@ -143,33 +143,62 @@ class Inbox:
     def _hand_batches(self, deliveries: list[Delivery]) -> None:
         call = self.on_batch.call
         assert call is not None
+        if self._comes_after_held(deliveries):
+            return
         self._handed, self._left = deliveries, iter(deliveries)
-        for delivery in self._left:
-            try:
-                if (result := call(delivery)) is not None:
-                    check_result(result)
-            except FAILURES as error:  # the application's; the next batch is not to blame
-                self._complain(error)
-        self._handed = ()
+        try:
+            for delivery in self._left:
+                try:
+                    if (result := call(delivery)) is not None:
+                        check_result(result)
+                except EXITS:
+                    raise
+                except BaseException as error:  # noqa: BLE001 the next batch is not to blame
+                    self._complain(error)
+        finally:
+            self._keep_rest()
         if self._held:
             self._hand_held()
 
     def _hand_messages(self, deliveries: list[Delivery]) -> None:
         call = self.on_message.call
         assert call is not None
+        if self._comes_after_held(deliveries):
+            return
         self._handed, self._left = deliveries, iter(deliveries)
-        for delivery in self._left:
-            sender = self._members.of(delivery.source)
-            self._messages_left = messages = iter(delivery)
-            for payload in messages:
-                try:
-                    if (result := call(payload, sender)) is not None:
-                        check_result(result)
-                except FAILURES as error:
-                    self._complain(error)
-        self._handed = ()
+        try:
+            for delivery in self._left:
+                sender = self._members.of(delivery.source)
+                self._messages_left = messages = iter(delivery)
+                for payload in messages:
+                    try:
+                        if (result := call(payload, sender)) is not None:
+                            check_result(result)
+                    except EXITS:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 the next message is not to blame
+                        self._complain(error)
+        finally:
+            self._keep_rest()
         if self._held:
             self._hand_held()
+
+    def _comes_after_held(self, deliveries: list[Delivery]) -> bool:
+        """Whether an exit of the program had left messages, and these were handed over after
+        them."""
+        if not self._held or self._is_handing_held:
+            return False
+        self._hold(deliveries)
+        self._hand_held()
+        return True
+
+    def _keep_rest(self) -> None:
+        """Hold what the callback was not called with, as the program exits: whoever goes on with
+        the member gets it, and the journal says that the application has it."""
+        rest = self._take_rest()
+        self._handed = ()
+        if rest:
+            self._hold(rest)
 
     # -- To one that iterates ------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from typing import Any
+
+import pytest
 
 from stormcast.node.core.model import Delivery, View, ViewId
 from stormcast.node.inbox import HELD_BYTES, UNREAD, Inbox
@@ -79,6 +82,48 @@ async def test_a_callback_that_fails_gets_the_next_message_all_the_same() -> Non
     reader.get(b"1", b"2")
     assert got == [b"1", b"2"]
     assert len(reader.failures) == 2
+
+
+@pytest.mark.parametrize("kind", ["on_message", "on_batch"])
+@pytest.mark.parametrize("error", [BaseException, pytest.fail.Exception, GeneratorExit])
+@on_a_loop
+async def test_no_failure_takes_the_rest_of_a_turn(kind: str, error: type[BaseException]) -> None:
+    reader = Reader()
+    got: list[bytes] = []
+
+    def fail(payload: Any, *_sender: object) -> None:
+        got.extend(payload if kind == "on_batch" else [payload])
+        raise error
+
+    getattr(reader.inbox, kind).set(fail)
+    reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3"])])
+    assert got == [b"1", b"2", b"3"]
+    assert len(reader.failures) == (2 if kind == "on_batch" else 3)
+
+
+@pytest.mark.parametrize("kind", ["on_message", "on_batch"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@on_a_loop
+async def test_what_came_after_a_callback_that_exits_comes_first_when_the_member_goes_on(
+    kind: str, error: type[BaseException]
+) -> None:
+    reader = Reader()
+    got: list[bytes] = []
+
+    def exit_once(payload: Any, *_sender: object) -> None:
+        got.extend(payload if kind == "on_batch" else [payload])
+        if len(got) == 2:
+            raise error
+
+    getattr(reader.inbox, kind).set(exit_once)
+    with pytest.raises(error):
+        reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3", b"4"])])
+    assert got == [b"1", b"2"]
+    reader.get(b"5")
+    assert got == [b"1", b"2", b"3", b"4", b"5"]
+    reader.get(b"6")
+    assert got[5:] == [b"6"]
+    assert not reader.failures
 
 
 @on_a_loop
