@@ -19,6 +19,7 @@ from stormcast.node.trace.files import (
     count_events,
     next_number,
     shifted,
+    split_rest,
     wall_of,
 )
 
@@ -31,6 +32,10 @@ class Chapters:
     def __init__(self) -> None:
         self._prologue: dict[str, bytes] = {}
         self._since: dict[str, bytes] = {}
+        self._rests: dict[str, bytes] = {}
+        """The bytes behind the last whole block of each trace: of a torn one, or damage."""
+        self._told_rests: dict[str, bytes] = {}
+        """Those of them that an earlier chapter ended with."""
         self._walls: dict[str, int] = {}
         """The wall clock when the own clock of each trace showed 0, in nanoseconds."""
         self.read: dict[str, int] = {}
@@ -44,25 +49,33 @@ class Chapters:
         new = {label: blocks_from(data, self.read.get(label, 0)) for label, data in traces.items()}
         new[RIG] = shifted(rig, self.read.get(RIG, 0))
         for label, data in new.items():
-            if not data:
+            whole, self._rests[label] = split_rest(data)
+            if not whole:
                 continue
-            self._walls.setdefault(label, wall_of(data))
-            self._since[label] = self._since.get(label, b"") + data
-            self.read[label] = max(next_number(data), self.read.get(label, 0))
+            if label not in self._walls:
+                self._walls[label] = wall_of(whole)
+            self._since[label] = self._since.get(label, b"") + whole
+            self.read[label] = max(next_number(whole), self.read.get(label, 0))
 
     def traces(self) -> dict[str, bytes]:
         """Return the traces of the chapter, each numbered from 0."""
         return {label: self._trace(label) for label in self._labels()}
 
     def _labels(self) -> Iterator[str]:
-        yield from self._prologue
-        yield from (label for label in self._since if label not in self._prologue)
+        rests = (label for label in self._rests if self._rest(label))
+        yield from dict.fromkeys((*self._prologue, *self._since, *rests))
+
+    def _rest(self, label: str) -> bytes:
+        """Return what a trace ends with besides whole blocks, unless it was told before: who was
+        killed amid a block has it for ever."""
+        rest = self._rests.get(label, b"")
+        return rest if rest != self._told_rests.get(label) else b""
 
     def _trace(self, label: str) -> bytes:
         before = self._prologue.get(label, b"")
         # A gap in the numbers stays one: those events are lost, and the chapter proves nothing.
         by = count_events(before) - self._begun_at.get(label, 0)
-        return before + shifted(self._since.get(label, b""), by)
+        return before + shifted(self._since.get(label, b""), by) + self._rest(label)
 
     def turn(self, evidence: Evidence) -> None:
         """End the chapter, whose evidence is given, at a moment of rest, and write the prologue of
@@ -73,7 +86,8 @@ class Chapters:
             for label, one in told.items()
             if one.events
         }
-        self._since = {}
+        self._since, self._told_rests = {}, self._rests
+        self._rests = {}
         self._begun_at = dict(self.read)
 
     def _ahead(self, label: str) -> float:

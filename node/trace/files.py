@@ -164,18 +164,36 @@ def wall_of(blocks: bytes) -> int:
 
 
 def shifted(blocks: bytes, by: int) -> bytes:
-    """Return checked blocks with the numbers of all their events higher by `by`."""
+    """Return whole blocks with the numbers of all their events higher by `by`. A damaged block
+    stays as it is: with a check that fits, nobody would see the damage."""
     parts: list[bytes] = []
     start = 0
     for end, _count in _headers(blocks):
-        front = [*HEADER.unpack_from(blocks, start)]
-        front[_FIRST] += by
-        body = blocks[start + HEADER.size : end]
-        # The check is over all that comes before it, and after it.
-        head = HEADER.pack(*front)[:_CHECK_AT]
-        parts += [head, xxh3_64_intdigest(head + body).to_bytes(8, "little"), body]
+        parts.append(_renumbered(blocks[start:end], by))
         start = end
     return b"".join(parts)
+
+
+def _renumbered(block: bytes, by: int) -> bytes:
+    front, body = [*HEADER.unpack_from(block)], block[HEADER.size :]
+    check = block[_CHECK_AT : HEADER.size]
+    if check != _check(block[:_CHECK_AT] + body):
+        return block
+    front[_FIRST] += by
+    head = HEADER.pack(*front)[:_CHECK_AT]
+    return head + _check(head + body) + body
+
+
+def _check(rest: bytes) -> bytes:
+    """Return the check of a block: over all that comes before it, and after it."""
+    return xxh3_64_intdigest(rest).to_bytes(8, "little")
+
+
+def split_rest(blocks: bytes) -> tuple[bytes, bytes]:
+    """Return the whole blocks, and what follows them: a torn block, or damage."""
+    ends = [end for end, _count in _headers(blocks) if end <= len(blocks)]
+    at = max(ends, default=0)
+    return blocks[:at], blocks[at:]
 
 
 def blocks_from(blocks: bytes, first: int) -> bytes:
