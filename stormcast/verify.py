@@ -59,6 +59,8 @@ _UNJUDGED: Final = {
     "witness": (),
 }
 """Stands for the findings of a run that was killed while it judged."""
+_NO_END: Final = {"complete": False, "interrupted": True}
+"""Without a verdict nobody knows whether a run came to its end: what is missing might have come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +226,9 @@ def _question(run: _Run) -> Question:
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
-        own = {"findings": [_OTHERS]}
+        own = {"findings": [_OTHERS], **_NO_END}
     elif not own and (run.path / BEGUN).is_file():
-        own = {"findings": [_UNJUDGED]}
+        own = {"findings": [_UNJUDGED], **_NO_END}
     found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
     scenario = _scenario(run.path)
     bites = own.get("min_bites")

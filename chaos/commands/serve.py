@@ -83,6 +83,7 @@ class Controller:
         self.status = ControllerStatus(self._say)
         self.worst = Exit.HOLDS
         """The exit code of all runs so far."""
+        self._has_verdict = False
         self._is_told = False
         self._has_run = False
         """Whether a run on a real backend has ended with an outcome."""
@@ -124,7 +125,16 @@ class Controller:
             self._rounds()
         except KeyboardInterrupt:
             self._say("told to end")
-        return self.worst
+        return self._exit_code()
+
+    def _exit_code(self) -> Exit:
+        """Return the worst of all runs; of a round that was to be the only one, nothing holds
+        unless all of it was run."""
+        if not self.settings.is_once or self.worst == Exit.VIOLATED:
+            return self.worst
+        if self._is_told:
+            return Exit.INTERRUPTED
+        return self.worst if self._has_verdict else Exit.UNKNOWN
 
     def _rounds(self) -> None:
         seed, began = self.settings.seed, time.monotonic()
@@ -248,6 +258,7 @@ class Controller:
     # -- Results -------------------------------------------------------------------------------
 
     def _count(self, verdict: str) -> None:
+        self._has_verdict = True
         code = Exit.of(verdict)
         # A violation is proof, and outweighs everything.
         if self.worst != Exit.VIOLATED and code != Exit.HOLDS:
@@ -295,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
         "keeps the run directories; with --listen, verdicts are metrics.",
         allow_abbrev=False,
         epilog="exit codes: 0 everything held; 1 violated; 2 usage; 3 unknown, unsupported or an "
-        "error",
+        "error; 130 --once was told to end before all were run",
     )
     parser.add_argument(
         "--backend",

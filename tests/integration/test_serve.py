@@ -12,11 +12,20 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.commands.serve import Controller, serve
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.oracles.verdict import Judgement
+from stormcast.chaos.session import runner
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.simulation import simulate
 from stormcast.node.control.trust import trusting
 from tests.helpers.certificates import Issuer
 
@@ -173,6 +182,58 @@ def test_told_to_end_in_the_middle_of_a_run_it_ends(served: Served) -> None:
     process.wait(20.0)
     assert "holds" not in served.log
     assert "Traceback" not in served.log
+
+
+@pytest.mark.parametrize("is_judging", [False, True])
+def test_a_round_that_was_told_to_end_does_not_hold(
+    served: Served, monkeypatch: pytest.MonkeyPatch, *, is_judging: bool
+) -> None:
+    """Whether the signal comes in a run or between a run and its verdict."""
+    served.write("a-good", GOOD)
+    served.write("b-good", GOOD)
+    judged: list[str] = []
+
+    def judge(scenario: Scenario, *more: Any) -> Judgement:
+        judged.append(scenario.name)
+        if is_judging and len(judged) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return judge_run(scenario, *more)
+
+    def play(*more: Any, **words: Any) -> RunRecord:
+        if not is_judging and judged:
+            signal.raise_signal(signal.SIGTERM)
+        return simulate(*more, **words)
+
+    monkeypatch.setattr(runner, "judge_run", judge)
+    monkeypatch.setattr(runner, "simulate", play)
+    assert served_once(served) == 130
+
+
+def test_a_round_without_a_verdict_does_not_hold(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files went as they were replaced."""
+    served.write("a-good", GOOD)
+    lock = Controller._lock
+
+    def lose(controller: Controller, held: ExitStack) -> None:
+        (served.folder / "scenarios" / "a-good.yaml").unlink()
+        lock(controller, held)
+
+    monkeypatch.setattr(Controller, "_lock", lose)
+    assert served_once(served) == 3
+
+
+def served_once(served: Served) -> int:
+    """Run one round in this process; it sets handlers of signals."""
+    before = [(one, signal.getsignal(one)) for one in (signal.SIGTERM, signal.SIGINT)]
+    folder = served.folder
+    words = ["--backend", "sim", "--once", "--scenarios", str(folder / "scenarios")]
+    try:
+        return serve([*words, "--runs", str(folder / "runs")])
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def test_its_metrics_are_served_over_tls(served: Served) -> None:

@@ -254,6 +254,22 @@ def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
     assert "was made from other traces" in run_report(kept)
 
 
+@pytest.mark.parametrize("is_other", [False, True])
+def test_of_a_run_without_a_verdict_of_its_own_nobody_knows_its_end(
+    ran: Path, *, is_other: bool
+) -> None:
+    """It was killed before it was judged, or its traces are others: what is missing might have
+    come."""
+    if is_other:
+        with (ran / "seed").open("ab") as file:
+            file.write(b"\n")
+    else:
+        (ran / "verdict.json").unlink()
+    (run_,) = glue._named([ran])
+    question = glue._question(run_)
+    assert (question.is_complete, question.is_interrupted) == (False, True)
+
+
 def test_what_spark_found_in_other_traces_is_no_second_judge(ran: Path) -> None:
     """As a directory looks in which a run was written over another that was verified."""
     own = json.loads((ran / "verdict.json").read_text())
