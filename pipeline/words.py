@@ -64,6 +64,7 @@ JOINED: Final = 1
 REPAIR: Final = 0
 JOINING: Final = 1
 CONFIRMED: Final = 2
+CLEARED: Final = 3
 REGULAR: Final = 0
 MERGE: Final = 1
 

@@ -9,7 +9,7 @@ from typing import Final
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Installed, last_view
 from stormcast.chaos.oracles.history import Member, Violation
-from stormcast.node.trace import CONFIRMED, REGULAR, SUSPECT
+from stormcast.node.trace import CLEARED, CONFIRMED, REGULAR, SUSPECT, Event
 
 VERIFIER: Final = "VERIFY_SUSPECT2"
 """With this protocol in the stack, no member is left out of a view without being asked."""
@@ -46,18 +46,26 @@ def own_views(evidence: Evidence) -> Iterator[Violation]:
 def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
     """Living members that this one left out of a view without having confirmed them to be dead."""
     confirmed: set[int] = set()
-    """Members that were confirmed since they last came into its view."""
+    """Members that were confirmed since they last came into its view, and not cleared since."""
     at = 0
     for before, view in pairwise(member.views):
         while (event := member.events[at]) is not view.event:
-            if event.kind == SUSPECT and event.stream == CONFIRMED:
-                confirmed.add(event.peer)
+            if event.kind == SUSPECT:
+                _hear(confirmed, event)
             at += 1
         if view.creator == member.short and view.event.stream == REGULAR:
             heard = confirmed.union(view.members)
             gone = (evidence.find(short) for short in before.members if short not in heard)
             yield from (_unheard(member, before, view, one) for one in gone if one.lives)
         confirmed -= {*view.members} - {*before.members}
+
+
+def _hear(confirmed: set[int], event: Event) -> None:
+    """Take what one event says of a suspect."""
+    if event.stream == CONFIRMED:
+        confirmed.add(event.peer)
+    elif event.stream == CLEARED:
+        confirmed.discard(event.peer)
 
 
 def _unheard(member: Member, before: Installed, view: Installed, gone: Member) -> Violation:

@@ -31,6 +31,19 @@ class Cleared(NamedTuple):
     member: Address
 
 
+class Vouched(NamedTuple):
+    """Another member says that a suspect is alive. It need not be within hearing of this member."""
+
+    member: Address
+
+
+class Doubted(NamedTuple):
+    """These members were confirmed to be dead long ago: they are to be asked again before
+    membership excludes them."""
+
+    members: tuple[Address, ...]
+
+
 class Tentative(NamedTuple):
     """A view is about to be installed: protocols prepare for its members."""
 
@@ -115,6 +128,8 @@ Event = (
     Suspected
     | Confirmed
     | Cleared
+    | Vouched
+    | Doubted
     | Tentative
     | Install
     | BecameServer

@@ -79,7 +79,7 @@ class Group:
             return layer
 
         digest = self.multicast.digest
-        self.gms: Gms = build("GMS", Gms, digest)
+        self.gms: Gms = build("GMS", Gms, digest, _suspicion_life(settings))
         self.stable: Stable | None = build("STABLE", Stable, digest)
         self.verify: VerifySuspect2 | None = build("VERIFY_SUSPECT2", VerifySuspect2)
         self.fd_all: FdAll3 | None = build("FD_ALL3", FdAll3)
@@ -235,6 +235,15 @@ class Group:
                 for hears in (self.fd_all, self.fd_sock, self.verify, self.gms):
                     if hears is not None:
                         hears.on_cleared(member, now)
+            case said.Vouched(member):
+                # Not FD_ALL3: this member has not heard it.
+                if self.verify is not None:
+                    self.verify.on_cleared(member, now)
+                self.gms.on_cleared(member, now)
+            case said.Doubted(members):
+                # Without verification they are forgotten, until a detector suspects them again.
+                if self.verify is not None:
+                    self.verify.on_suspected(members, now)
             case said.Discover(seconds):
                 self.discovery.discover(seconds, now)
             case said.Discovered(found):
@@ -301,3 +310,14 @@ class Group:
         self.multicast.gauge(now)
         for layer in self._layers.values():
             layer.gauge(now)
+
+
+def _suspicion_life(settings: StackSettings) -> float:
+    """Return for how long a confirmed suspicion counts: a suspect that is still dead is confirmed
+    again by then, as detectors repeat what they suspect."""
+    verify, fd_all, fd_sock = map(settings.of, ("VERIFY_SUSPECT2", "FD_ALL3", "FD_SOCK2"))
+    repeats = [
+        fd_all.interval if fd_all is not None else 0.0,
+        fd_sock.suspect_msg_interval if fd_sock is not None else 0.0,
+    ]
+    return max(repeats) + (2 * verify.timeout if verify is not None else 0.0)

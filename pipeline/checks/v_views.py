@@ -72,12 +72,12 @@ def _put_out_unheard(tables: Tables) -> DataFrame:
 
 
 def _heard(tables: Tables) -> DataFrame:
-    """Return when a member confirmed another one (`gone`) to be dead, and when that one came back
-    into its views: from then on it has to be asked anew."""
-    is_confirmed = F.struct(F.lit(True).alias("is_confirmed")).alias("heard")
-    confirmed = tables.events.where(
-        (F.col("kind") == "suspect") & (F.col("stream") == words.CONFIRMED)
-    ).select("run", "short_id", F.col("peer").alias("gone"), "number", is_confirmed)
+    """Return when a member confirmed another one (`gone`) to be dead, and when that one was cleared
+    or came back into its views: from then on it has to be asked anew."""
+    is_confirmed = F.struct((F.col("stream") == words.CONFIRMED).alias("is_confirmed"))
+    said = tables.events.where(
+        (F.col("kind") == "suspect") & F.col("stream").isin(words.CLEARED, words.CONFIRMED)
+    ).select("run", "short_id", F.col("peer").alias("gone"), "number", is_confirmed.alias("heard"))
     back = _pairs(tables).select(
         "run",
         "short_id",
@@ -85,7 +85,7 @@ def _heard(tables: Tables) -> DataFrame:
         "number",
         F.struct(F.lit(False).alias("is_confirmed")).alias("heard"),
     )
-    return confirmed.unionByName(back).select(
+    return said.unionByName(back).select(
         "run",
         "short_id",
         "gone",

@@ -24,7 +24,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.timers import Timers
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.events import Cleared, Event, Role, Suspected
+from stormcast.node.protocols.events import Cleared, Event, Role, Suspected, Vouched
 from stormcast.node.protocols.fd_all3 import FdAll3
 from stormcast.node.protocols.fd_sock2 import FdSock2
 from stormcast.node.protocols.layer import Layer, MemberContext
@@ -287,9 +287,9 @@ class Layers:
             for layer in member.layers:
                 if isinstance(event, Suspected) and isinstance(layer, VerifySuspect2):
                     layer.on_suspected(event.members, self.now)
-                elif isinstance(event, Cleared) and isinstance(
+                elif (isinstance(event, Cleared) and isinstance(
                     layer, FdAll3 | FdSock2 | VerifySuspect2
-                ):
+                )) or (isinstance(event, Vouched) and isinstance(layer, VerifySuspect2)):
                     layer.on_cleared(event.member, self.now)
         for reason, number in port.drops.items():
             member.refused[reason] = member.refused.get(reason, 0) + number

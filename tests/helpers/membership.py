@@ -29,6 +29,7 @@ from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import (
     BecameServer,
     Discover,
+    Doubted,
     Event,
     Found,
     Install,
@@ -464,7 +465,7 @@ class Group:
             member.is_left = True
             member.left_at = self.now
         else:
-            assert isinstance(event, BecameServer | Tentative), event
+            assert isinstance(event, BecameServer | Doubted | Tentative), event
 
     def _on_install(self, member: Member, event: Install) -> None:
         view = event.view

@@ -540,7 +540,7 @@ def the_dead_stay(patches: Patches) -> None:
     """A member that was verified to be dead stays in the view."""
 
     @patches.method(Coordinator)
-    def on_suspected(self: Coordinator, members: Any) -> None:
+    def on_suspected(self: Coordinator, members: Any, now: float) -> None:
         return
 
 
@@ -550,9 +550,9 @@ def nobody_is_next(patches: Patches) -> None:
     old = Coordinator.take_over
 
     @patches.method(Coordinator)
-    def take_over(self: Coordinator) -> None:
+    def take_over(self: Coordinator, now: float) -> None:
         if self._state.role.is_coordinator:
-            old(self)
+            old(self, now)
 
 
 @mutant("JGRP-2092", ("V4", "G8"), STACKS, PARTING)

@@ -1031,6 +1031,26 @@ def a_living_member_is_left_out_unheard(s: Story) -> None:
     s.at(3.0).installs(3, "n0", "n1", "n2", merge=True)
 
 
+@broken(
+    "V2",
+    protocols=VERIFIED,
+    witness=(
+        "n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n0#9 t=30.000 installed view 2 of n0: n0, n1",
+    ),
+)
+def a_living_member_is_left_out_long_after_it_was_cleared(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).convicts("n2").at(2.1).acquits("n2")
+    s.at(30.0).installs(2, "n0", "n1").at(31.0).installs(3, "n0", "n1", "n2", merge=True)
+    s.quiet(40.0).ends(50.0)
+
+
+@sound(protocols=VERIFIED)
+def who_was_cleared_is_asked_anew(s: Story) -> None:
+    s.a_group().a_clean_cast().at(1.7).convicts("n2").at(1.8).acquits("n2").at(1.9).convicts("n2")
+    s.at(2.0).installs(2, "n0", "n1").at(3.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
 def _is_left_out_and_comes_back(s: Story) -> Story:
     """n0 and n1, until n0 confirms n1 to be dead; from 30 s on they are together again."""
     s.a_group("n0", "n1").a_clean_exchange().at(10.0).convicts("n1").convicts("n0", "n1")

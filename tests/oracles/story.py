@@ -518,6 +518,10 @@ class Story:
         """Confirm a member to be dead: it was asked, and did not answer."""
         return self._note(trace.SUSPECT, who, of, protocol=0, stream=trace.CONFIRMED)
 
+    def acquits(self, of: str, who: str = "n0") -> Self:
+        """Clear a suspect: it was heard, or another member says that it lives."""
+        return self._note(trace.SUSPECT, who, of, protocol=0, stream=trace.CLEARED)
+
     def refuses(self, reason: str, who: str = "n1") -> Self:
         """Refuse something, for this reason."""
         return self._note(trace.DROPPED, who, None, protocol=0, count=1, text=reason)

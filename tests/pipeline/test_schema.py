@@ -53,6 +53,7 @@ def test_the_words_are_those_of_the_records() -> None:
     )
     assert (words.REPAIR, words.JOINING) == (trace.REPAIR, trace.JOINING)
     assert (words.WHOLE, words.CONFIRMED) == (trace.WHOLE, trace.CONFIRMED)
+    assert trace.CLEARED == words.CLEARED
     assert words.EPSILON == history.EPSILON
     assert words.CLOCKS_AGREE == reading.APART_SECONDS
 

@@ -9,7 +9,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.model import Address
 from stormcast.node.core.packing import Reader, Writer
 from stormcast.node.core.policy import is_first
-from stormcast.node.protocols.events import Lagging, Suspected
+from stormcast.node.protocols.events import Lagging, Suspected, Vouched
 from stormcast.node.protocols.layer import Layer
 from stormcast.node.protocols.port import Port
 
@@ -76,6 +76,7 @@ class Suspicions:
         restored = self._restore(_unpack_untrusted(body), now)
         if not restored:
             self._port.drop("not-suspected")
+        self._port.events.extend(map(Vouched, restored))
         return restored
 
     def on_cleared(self, member: Address, now: float) -> list[Address]:

@@ -14,7 +14,7 @@ from stormcast.node.core.packing import MAX_MEMBERS
 from stormcast.node.core.policy import is_first, next_members
 from stormcast.node.core.strangers import BEGUN_SECONDS, Pace
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.events import Tentative
+from stormcast.node.protocols.events import Doubted, Tentative
 from stormcast.node.protocols.gms.messages import (
     TAKEN,
     pack_address,
@@ -36,6 +36,9 @@ JOINERS_PER_SECOND: Final = 256
 """Joiners that views add in a second; the others wait. One host may prove any number of addresses,
 and every member is told of each. As many members as start at once are not held up."""
 JOIN_PACE: Final = "join-pace"
+SUSPICION_LIFE: Final = 10.0
+"""Seconds for which a confirmed suspicion counts, where the stack does not say: in `compatible` the
+longest verification and the longest time between two repeats of a suspicion."""
 _QUEUE: Final = 4096
 """Requests that wait, at most. Those that are refused come again: requests are repeated."""
 
@@ -51,14 +54,17 @@ class Request(Enum):
 class Coordinator:
     """Handles requests for views. Idle at a plain member, until the policy makes it first."""
 
-    def __init__(self, state: Membership, casting: Casting) -> None:
+    def __init__(self, state: Membership, casting: Casting, suspicion_life: float) -> None:
         self._state = state
         self._casting = casting
+        self._suspicion_life = suspicion_life
+        """Seconds after which a suspect is asked again before it is excluded."""
         self._queue: dict[tuple[Request, Address], None] = {}
         self._stops: set[str] = set()
         """The reasons why requests are turned away: a merge, or this member's own leaving. Their
         senders repeat them."""
-        self._suspects: set[Address] = set()
+        self._suspects: dict[Address, float] = {}
+        """Members that were confirmed to be dead, and when."""
         self._leavers: set[Address] = set()
         """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
@@ -74,10 +80,10 @@ class Coordinator:
         """Whether no request waits, and the last view is settled."""
         return not self._queue and not self._casting.is_waiting
 
-    @property
-    def suspects(self) -> frozenset[Address]:
-        """Members believed to be dead."""
-        return frozenset(self._suspects)
+    def suspects(self, now: float) -> frozenset[Address]:
+        """Return the members believed to be dead. Who was confirmed long ago may be alive by
+        now."""
+        return frozenset(m for m in self._suspects if not self._is_old(m, now))
 
     # -- Requests -----------------------------------------------------------------------------
 
@@ -157,25 +163,27 @@ class Coordinator:
         else:
             self._leavers.add(leaver)
             self._casting.stop_waiting_for((leaver,))
-            self.take_over()
+            self.take_over(now)
 
-    def on_suspected(self, members: Collection[Address]) -> None:
+    def on_suspected(self, members: Collection[Address], now: float) -> None:
         """Note members that were verified to be dead. All members do; only the first of the
         others acts, and a later suspicion may make another member first."""
         view = self._state.view
         if view is not None:
-            self._suspects.update(m for m in members if m in view.members and m != self._state.me)
-            self.take_over()
+            dead = [m for m in members if m in view.members and m != self._state.me]
+            self._suspects.update(dict.fromkeys(dead, now))
+            self.take_over(now)
 
     def on_cleared(self, member: Address) -> None:
         """Keep a member that is alive. A view that excludes it already cannot be undone: a merge
         brings the member back."""
-        self._suspects.discard(member)
+        self._suspects.pop(member, None)
         self._queue.pop((Request.SUSPECT, member), None)
 
-    def take_over(self) -> None:
+    def take_over(self, now: float) -> None:
         """Queue suspects and leavers for exclusion, if this member is first without them."""
         view = self._state.view
+        self._doubt_old(now)
         # The same snapshot decides who is first, and whom to exclude (JGRP-2966).
         suspects, leavers = (
             sorted_by_rank(view, self._suspects),
@@ -184,6 +192,18 @@ class Coordinator:
         if view is not None and is_first(self._state.me, view.members, {*suspects, *leavers}):
             self._add(Request.SUSPECT, suspects)
             self._add(Request.LEAVE, leavers)
+
+    def _doubt_old(self, now: float) -> None:
+        """Have suspects asked again that were confirmed long ago. Another member was to exclude
+        them, and did not: they may have answered it, and the news of that may be lost."""
+        old = tuple(member for member in self._suspects if self._is_old(member, now))
+        for member in old:
+            del self._suspects[member]
+        if old:
+            self._state.port.events.append(Doubted(old))
+
+    def _is_old(self, suspect: Address, now: float) -> bool:
+        return now - self._suspects[suspect] > self._suspicion_life
 
     def _add(self, request: Request, members: Iterable[Address]) -> None:
         """Queue requests, each once, unless they are turned away."""
@@ -200,20 +220,22 @@ class Coordinator:
         self._stops.add(reason)
         self._queue.clear()
 
-    def resume(self, reason: str) -> None:
+    def resume(self, reason: str, now: float) -> None:
         """Drop a reason of `stop`; once none is left, accept requests, and act on suspects and
         leavers."""
         if reason in self._stops:
             self._stops.discard(reason)
             if not self._stops:
-                self.take_over()
+                self.take_over(now)
 
     def on_installed(self, view: View) -> None:
-        """Drop the requests that the view has settled. Suspicions start anew: they are repeated."""
+        """Drop the requests that the view has settled. Suspicions start anew, also those that were
+        queued meanwhile, as at the end of a merge: they are repeated."""
         self._suspects.clear()
         self._leavers.intersection_update(view.members)
         for request, member in list(self._queue):
-            if (member in view.members) == (request is Request.JOIN):
+            is_settled = (member in view.members) == (request is Request.JOIN)
+            if is_settled or request is Request.SUSPECT:
                 del self._queue[request, member]
 
     # -- Views --------------------------------------------------------------------------------

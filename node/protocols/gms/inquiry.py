@@ -53,7 +53,7 @@ class Inquiry:
     def ask(self, member: Address, kind: int, now: float) -> None:
         """Ask a member, once, unless it is believed dead; the number of members is bounded, because
         answers may name members that do not exist."""
-        is_known = member.short in self.asked or member in self._coordinator.suspects
+        is_known = member.short in self.asked or member in self._coordinator.suspects(now)
         if is_known or len(self.asked) >= MAX_MEMBERS:
             return
         assert self._merge is not None

@@ -19,7 +19,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.gms.casting import Casting
 from stormcast.node.protocols.gms.client import Client
 from stormcast.node.protocols.gms.config import GmsConfig
-from stormcast.node.protocols.gms.coordinator import JOIN_PACE, Coordinator
+from stormcast.node.protocols.gms.coordinator import JOIN_PACE, SUSPICION_LIFE, Coordinator
 from stormcast.node.protocols.gms.leaving import Leaving
 from stormcast.node.protocols.gms.merging import Merging
 from stormcast.node.protocols.gms.participant import Participant
@@ -42,12 +42,13 @@ class Gms(Layer):
         config: GmsConfig,
         context: MemberContext,
         digest_source: DigestSource,
+        suspicion_life: float = SUSPICION_LIFE,
     ) -> None:
         super().__init__(config, context)
         state = Membership(config, context, digest_source)
         self._state = state
         self._casting = Casting(state)
-        self._coordinator = Coordinator(state, self._casting)
+        self._coordinator = Coordinator(state, self._casting, suspicion_life)
         self._client = Client(state)
         self._merging = Merging(state, self._casting, self._coordinator)
         self._leaving = Leaving(state, self._client, self._coordinator)
@@ -72,7 +73,7 @@ class Gms(Layer):
         members = [member for member in members if member != self._state.me]
         self._casting.stop_waiting_for(members)
         self._merging.on_suspected(members, now)
-        self._coordinator.on_suspected(members)
+        self._coordinator.on_suspected(members, now)
         self._follow(now)
 
     def on_cleared(self, member: Address, now: float) -> None:

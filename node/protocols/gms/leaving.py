@@ -55,7 +55,7 @@ class Leaving:
                 self._wait_for_acks(now)
                 return
             self._coordinator.stop("leaving")
-        target = self._target()
+        target = self._target(now)
         if target is None:
             self._finish()
         elif target != self._asked:
@@ -78,14 +78,14 @@ class Leaving:
             "leave", now + config.view_ack_collection_timeout + config.leave_timeout
         )
 
-    def _target(self) -> Address | None:
+    def _target(self, now: float) -> Address | None:
         """Return who coordinates without this member. It may be leaving, too: it leaves after this
         member."""
         view = self._state.view
         assert view is not None
         me = self._state.me
         others = next_members(view.members, (), {me}, ())
-        alive = next_members(others, (), (), self._coordinator.suspects)
+        alive = next_members(others, (), (), self._coordinator.suspects(now))
         return (alive or others or (None,))[0]
 
     def on_answer_untrusted(self, head: Head, body: bytes) -> None:

@@ -353,7 +353,7 @@ class Merging:
         self._staged, self._unproved = None, set()
         state.wake_at("merge", inf)
         state.wake_at("killer", inf)
-        self._coordinator.resume("merge")
+        self._coordinator.resume("merge", now)
         state.resume("merge")
 
 
