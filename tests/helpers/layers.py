@@ -287,9 +287,10 @@ class Layers:
             for layer in member.layers:
                 if isinstance(event, Suspected) and isinstance(layer, VerifySuspect2):
                     layer.on_suspected(event.members, self.now)
-                elif (isinstance(event, Cleared) and isinstance(
-                    layer, FdAll3 | FdSock2 | VerifySuspect2
-                )) or (isinstance(event, Vouched) and isinstance(layer, VerifySuspect2)):
+                elif (
+                    isinstance(event, Cleared)
+                    and isinstance(layer, FdAll3 | FdSock2 | VerifySuspect2)
+                ) or (isinstance(event, Vouched) and isinstance(layer, VerifySuspect2)):
                     layer.on_cleared(event.member, self.now)
         for reason, number in port.drops.items():
             member.refused[reason] = member.refused.get(reason, 0) + number

@@ -445,6 +445,18 @@ def test_who_is_suspected_and_answers_stays_in(stack: str, timing: str) -> None:
     assert world.views_agree("ABC")
 
 
+@everywhere
+def test_one_lost_answer_excludes_nobody(stack: str, timing: str) -> None:
+    """C's connection to D is reset, and what D answers A is lost once."""
+    world = formed("ABCD", stack, timing)
+    world.drop("D", wire.I_AM_NOT_DEAD, dest="A", times=1)
+    world["C"].stack.on_link(world.short("D"), False, world.now)
+    world["C"].turn()
+    world.advance(4)
+    assert world.sizes("A") == [1, 2, 3, 4]
+    assert world.views_agree("ABCD")
+
+
 # -- What is left, and what everybody sees ------------------------------------------------------
 
 
