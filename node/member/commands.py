@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node.control.answers import Answer, RefusedError, as_json, parse_mapping
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.packing import MAX_TEXT
+from stormcast.node.protocols.gms.messages import MAX_NUMBER
 
 if TYPE_CHECKING:
     from stormcast.node.member.asked import AskedMember, AskedRuntime
@@ -21,6 +23,7 @@ NOT_RUNNING: Final = 409
 MAX_LISTED: Final = 4096
 """Members that one command may name."""
 MOST: Final = (1 << 63) - 1
+MAX_VIEW: Final = MAX_NUMBER - 1
 HALVES: Final = ("both", "sender", "receiver")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _PERSON: Final = '{"name": "n1", "identity": "32 hex digits", "where": "198.18.0.2[7800]"}'
@@ -48,8 +51,8 @@ def install_view(member: AskedMember, body: object) -> Answer:
     values = parse_mapping(body, f'{{"number": 7, "creator": {_PERSON}, "members": [{_PERSON}]}}')
     members = _people(values, "members")
     number = values.get("number")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST:
-        raise RefusedError(400, f"number is {number!r}: write a whole number, 0..{MOST}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_VIEW:
+        raise RefusedError(400, f"number is {number!r}: write a whole number, 1..{MAX_VIEW}")
     creator = _person(values["creator"]) if "creator" in values else members[0]
     runtime = running(member)
     if member.me not in members:
@@ -59,7 +62,10 @@ def install_view(member: AskedMember, body: object) -> Answer:
             "each view that it installs; add it",
         )
     had = _connections(runtime)
-    runtime.stack.install_view(View(ViewId(number, creator), members), runtime.now())
+    try:
+        runtime.stack.install_view(View(ViewId(number, creator), members), runtime.now())
+    except ConfigError as error:
+        raise RefusedError(400, str(error)) from None
     runtime.wake()
     return as_json({"view": f"{creator}:{number}", "connections": len(had)})
 

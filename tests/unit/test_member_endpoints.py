@@ -15,6 +15,7 @@ from stormcast.node.core.model import Address, View
 from stormcast.node.member.endpoints import endpoints
 from stormcast.node.member.member import Member, tune_collector
 from stormcast.node.member.settings import load_member
+from tests.helpers.group import formed
 
 PERSON = {"name": "n1", "identity": f"{7:032x}", "where": "127.0.0.1[7800]"}
 DOCS = Path(__file__).parents[2] / "docs"
@@ -91,7 +92,8 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
         ("/peers", {"members": [PERSON | {"name": "ü" * 128}]}, "256 bytes of UTF-8: write 255"),
         ("/peers", {"members": [PERSON | {"name": "a\x1b[2J"}]}, "is not printable"),
         ("/view", {"number": 1, "members": [PERSON | {"where": "a\nb"}]}, "is not printable"),
-        ("/view", {"number": -1, "members": [PERSON]}, "whole number"),
+        ("/view", {"number": 0, "members": [PERSON]}, "whole number"),
+        ("/view", {"number": 1 << 62, "members": [PERSON]}, "whole number"),
         ("/view", {"number": 1, "members": [PERSON], "creator": "n1"}, "is no member"),
         ("/forget", {"peer": "n1", "half": "left"}, "both, sender, receiver"),
     ],
@@ -112,6 +114,26 @@ def test_a_view_without_the_member_itself_is_refused() -> None:
         ask(there, "POST", "/view", {"number": 1, "members": [PERSON]})
     assert caught.value.status == 400
     assert installed == []
+
+
+def test_a_view_with_a_number_that_other_members_refuse_is_refused() -> None:
+    """The stack knows how far ahead it would be."""
+    nobody = SimpleNamespace(send_connections=tuple, receive_connections=tuple)
+    stack = formed("A")["A"].stack
+    known = SimpleNamespace(install_view=stack.install_view, unicast=nobody)
+    runtime = SimpleNamespace(is_running=True, stack=known, now=lambda: 1.0, wake=lambda: None)
+    me = stack.role.address
+    there: Any = SimpleNamespace(name="n0", me=me, channel=SimpleNamespace(runtime=runtime))
+    person = PERSON | {"identity": f"{me.identity:032x}", "name": me.name, "where": me.where}
+    body = {"number": (1 << 32) + 2, "members": [person]}
+    held = stack.view
+    with pytest.raises(RefusedError, match=r"number of the view is 4294967298: write") as caught:
+        ask(there, "POST", "/view", body)
+    assert caught.value.status == 400
+    assert stack.view == held
+    ask(there, "POST", "/view", body | {"number": (1 << 32) + 1})
+    assert stack.view is not None
+    assert stack.view.id.number == (1 << 32) + 1
 
 
 def test_stopping_what_does_not_run_stops_nothing() -> None:

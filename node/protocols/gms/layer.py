@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.gms.casting import Casting
 from stormcast.node.protocols.gms.client import Client
@@ -22,8 +22,9 @@ from stormcast.node.protocols.gms.config import GmsConfig
 from stormcast.node.protocols.gms.coordinator import JOIN_PACE, SUSPICION_LIFE, Coordinator
 from stormcast.node.protocols.gms.leaving import Leaving
 from stormcast.node.protocols.gms.merging import Merging
+from stormcast.node.protocols.gms.messages import MAX_NUMBER
 from stormcast.node.protocols.gms.participant import Participant
-from stormcast.node.protocols.gms.state import DigestSource, Membership
+from stormcast.node.protocols.gms.state import MAX_STEP, DigestSource, Membership
 from stormcast.node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
@@ -97,7 +98,13 @@ class Gms(Layer):
             self._state.say_view_id(member.short, wire.VIEW_ACK, self._told)
 
     def install_by_hand(self, view: View, now: float) -> None:
-        """Install a view that nobody agreed on: tests and exhibits make members disagree by it."""
+        """Install a view that nobody agreed on: tests and exhibits make members disagree by it. Not
+        one whose number others refuse: they could never merge with this member."""
+        require(
+            self._state.is_plausible(view.id),
+            f"the number of the view is {view.id.number}: write one of 1..{MAX_NUMBER - 1}, not "
+            f"more than {MAX_STEP} above {self._state.ltime}, the highest so far",
+        )
         self._state.forget_past()
         self._state.install(view)
         self._follow(now)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DigestSource = Callable[[], "Digest"]
 
-_MAX_STEP: Final = 1 << 32
+MAX_STEP: Final = 1 << 32
 """No group is this many views ahead of another one: a number beyond is hostile."""
 _CHAIN: Final = 50
 """Views of the past that are remembered."""
@@ -85,7 +85,7 @@ class Membership:
     def is_plausible(self, view_id: ViewId) -> bool:
         """Whether the number can be that of a view. Counting on from a hostile number would push
         the numbers of this group beyond what others accept."""
-        return 0 < view_id.number < MAX_NUMBER and view_id.number - self.ltime <= _MAX_STEP
+        return 0 < view_id.number < MAX_NUMBER and view_id.number - self.ltime <= MAX_STEP
 
     def obstacle(self, view: View) -> str:
         """Return why a view from the network cannot be installed; empty when it can.
