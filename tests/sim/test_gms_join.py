@@ -629,6 +629,44 @@ def test_a_late_question_to_join_brings_back_no_ghost() -> None:
     assert group["A"].drops == {"join-after-leave": 1}
 
 
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_late_question_to_join_brings_back_nobody_who_was_excluded(is_alive: bool) -> None:
+    """B's JOIN_REQ is copied, and the copy arrives after B was excluded. Where B lives, it comes
+    back by a merge."""
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    group.join("B")
+    group.converge("AB")
+    group.advance(1.0)
+    if not is_alive:
+        group.crash("B")
+    group.suspect("B", at="A")
+    head, body = _join_frame(group, "B")
+    group.arrive(group["A"], head, body)
+    group.advance(1.0)
+    assert group["A"].names == "A"
+    assert group["A"].drops == {"join-after-leave": 1}
+    if is_alive:
+        group.disagree()
+        group.converge("AB", 2.0)
+        assert group["A"].installs[-1].mutual is not None
+
+
+def test_a_newcomer_that_never_had_a_view_may_ask_again_after_it_was_excluded() -> None:
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    lost = group.drop(wire.JOIN_RSP, dest="B", times=99)
+    group.join("B")
+    group.settle(lambda: group["A"].names == "AB", 5.0)
+    group.suspect("B", at="A")
+    assert group["A"].names == "A"
+    lost.times = lost.taken
+    group.converge("AB", 5.0)
+    assert group["B"].installs[0].mutual is None
+
+
 def test_a_digest_that_does_not_know_every_member_lets_nobody_in_yet() -> None:
     """A has no window for B at first: C gets no answer, asks again, and is let in then."""
     group = Group("ABC")

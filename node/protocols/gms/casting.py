@@ -21,6 +21,7 @@ from stormcast.node.protocols.gms.messages import (
     pack_view,
     unpack_view_id_untrusted,
 )
+from stormcast.node.protocols.gms.plan import by_identity
 
 if TYPE_CHECKING:
     from stormcast.node.core.digest import Digest
@@ -45,6 +46,8 @@ class Casting:
         self._missing: set[int] = set()
         self._newcomers: set[Address] = set()
         """Joiners that have acked no view yet: a later view, too, must come with a digest."""
+        self._acked: set[Address] = set()
+        """Members that have acked a view to this member: they join no more."""
 
     @property
     def is_waiting(self) -> bool:
@@ -196,6 +199,7 @@ class Casting:
             if copy.number < view_id.number + is_ours:
                 self._stop(copy)
         self._newcomers.discard(member)
+        self._acked.add(member)
         # A member with a newer view will not take this one any more: waiting is in vain.
         if view is not None and (view_id == view.id or view_id.number > view.id.number):
             self._missing.discard(member.short)
@@ -220,6 +224,12 @@ class Casting:
             self._newcomers.clear()
             self._missing.clear()
             self.settle()
+
+    def take_gone(self, view: View) -> list[Address]:
+        """Return the members that have acked a view, and are not in this one; forget them."""
+        gone = self._acked.difference(view.members)
+        self._acked -= gone
+        return by_identity(gone)
 
     def settle(self) -> None:
         """If no ack is waited for, let stability go on: joiners' digests are no longer in use."""

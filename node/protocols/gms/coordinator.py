@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.casting import Casting
     from stormcast.node.protocols.gms.state import Membership
 
-_DEPARTED: Final = 50
-"""Members that are remembered after they left, so that a late JOIN_REQ does not bring them back."""
+_DEPARTED: Final = MAX_MEMBERS
+"""Members that are remembered after they left or were excluded, so that a late JOIN_REQ does not
+bring them back. As many as a view has: a cut may exclude almost all at once."""
 _JOINERS: Final = 64
 """Joiners that one view adds; the others wait for the next view."""
 JOINERS_PER_SECOND: Final = 256
@@ -233,6 +234,10 @@ class Coordinator:
         queued meanwhile, as at the end of a merge: they are repeated."""
         self._suspects.clear()
         self._leavers.intersection_update(view.members)
+        for member in self._casting.take_gone(view):
+            # It is alive in a view that it had, or dead. Let in again as one who has sent nothing
+            # yet, it would miss what was sent meanwhile: it comes back by a merge.
+            self._remember(member)
         for request, member in list(self._queue):
             is_settled = (member in view.members) == (request is Request.JOIN)
             if is_settled or request is Request.SUSPECT:
