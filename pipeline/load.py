@@ -86,7 +86,7 @@ def defects(tables: Tables, files: Files) -> Defects:
     sound = [run for run, reasons in found.items() if not reasons]
     for row in _unheard_of(tables).collect():
         if row.run in sound:
-            found[row.run].append(f"{row.peer:x} was heard and left no trace")
+            found[row.run].append(f"{row.peer:x} {row.how} and left no trace")
     return {run: sorted(reasons) for run, reasons in found.items() if reasons}
 
 
@@ -165,13 +165,17 @@ def _says(text: str, *values: str | Column) -> Column:
 
 
 def _unheard_of(tables: Tables) -> DataFrame:
-    """Find members that acked or sent, and so must have left a trace, but did not."""
-    is_delivery = F.col("kind") == "delivered"
+    """Find members that were heard, or were in a view, and so must have left a trace, but did not:
+    run, peer, how."""
+    is_sign = F.col("kind").isin("delivered", "acked", "requested", "sync")
     is_ack = (F.col("kind") == "purged") & ~F.col("protocol").isin(*words.MULTICAST)
+    heard = tables.events.where((is_sign | is_ack) & (F.col("peer") != words.GROUP))
+    seen = tables.groups.views.withColumn("peer", F.explode("members"))
     known = tables.members.incarnations.select("run", F.col("short_id").alias("peer"))
     return (
-        tables.events.where(is_delivery | is_ack)
-        .select("run", "peer")
-        .distinct()
+        heard.select("run", "peer", F.lit("was heard").alias("how"))
+        .unionByName(seen.select("run", "peer", F.lit("was in a view").alias("how")))
         .join(F.broadcast(known), ["run", "peer"], how="left_anti")
+        .groupBy("run", "peer")
+        .agg(F.min("how").alias("how"))
     )

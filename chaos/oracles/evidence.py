@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -19,6 +19,7 @@ from stormcast.chaos.oracles.rig_record import RigRecord
 from stormcast.chaos.oracles.unicast_index import UnicastIndex
 from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED, UnnumberedIndex
 from stormcast.node.core.codec import Hash64
+from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import (
     ABANDONED,
     ACKED,
@@ -43,6 +44,8 @@ _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABAND
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
 _OF_CONNECTIONS: Final = frozenset({CONN, SYNC, ABANDONED})
+_HEARD: Final = frozenset({DELIVERED, ACKED, REQUESTED, SYNC})
+"""Events whose peer sent something before, or is the group."""
 REPEATER: Final = "DUPLICATE"
 """The test protocol that passes on copies."""
 
@@ -180,14 +183,18 @@ class Evidence:
             self._miss_traces()
 
     def _miss_traces(self) -> None:
-        """Note a defect for each member that acked or sent, and left no trace."""
-        unicasts = self.unicasts
-        spoke = {entry.connection.receiver.short for entry in unicasts.entries() if entry.purged}
-        spoke |= {epoch.connection.sender.short for epoch in unicasts.epochs() if epoch.delivered}
-        spoke |= {self.find(sender).short for _receiver, sender in self.unnumbered.delivered}
-        spoke |= {
-            window.stream.sender.short for window in self.groups.windows() if window.delivered
-        }
-        for short, member in self._strangers.items():
-            if short in spoke:
-                self.defects.append(f"{member.label} was heard and left no trace")
+        """Note a defect for each member that was heard, or was in a view, and left no trace."""
+        members = self.members.values()
+        heard = {short for member in members for short in _heard_by(member)}
+        seen = {short for member in members for view in member.views for short in view.members}
+        for short in sorted((heard | seen) - self.members.keys() - {GROUP}):
+            how = "was heard" if short in heard else "was in a view"
+            self.defects.append(f"{self.find(short).label} {how} and left no trace")
+
+
+def _heard_by(member: Member) -> Iterator[int]:
+    """Yield the short ids of the members that a member heard, and maybe that of the group."""
+    for event in member.events:
+        # A purge of unicasts follows an ack; of multicasts it names nobody.
+        if event.kind in _HEARD or (event.kind == PURGED and event.protocol not in MULTICAST):
+            yield event.peer

@@ -73,6 +73,15 @@ def _in_view(members: str) -> Blocks:
     return s.at(2.0).installs_in_words(2, members, who="n0").told()
 
 
+def _a_leaver_without_trace() -> Blocks:
+    """n2 is in the first view and leaves; nobody hears a message of it."""
+    story = Story().a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).takes(1, 5, "n2")
+    story.at(2.9).stops("n2").at(3.0).unwatches("n0", "n2", epoch=3).unwatches("n1", "n2", epoch=3)
+    blocks = story.installs(2, "n0", "n1").at(3.5).drops(1, 5).told()
+    del blocks["n2"]
+    return blocks
+
+
 def with_rig(kind: int, text: str) -> Blocks:
     """A clean run of whose rig one event has this text."""
     story = Story().a_clean_exchange()
@@ -112,6 +121,7 @@ IMPOSSIBLE: Final[dict[str, tuple[Blocks, str]]] = {
         changed(_CLEAN, "n0", trace.SENT, _with(lo=5, hi=1)),
         "ends before it begins",
     ),
+    "leaver-without-trace": (_a_leaver_without_trace(), "a2 was in a view and left no trace"),
     "after-its-end": (_after_its_end(), _LATE),
     "view-that-it-never-had": (
         changed(_of_a_group(), "n0", trace.SENT, _with(view=77)),

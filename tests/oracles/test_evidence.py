@@ -147,6 +147,24 @@ def test_a_member_that_was_heard_must_have_left_a_trace(label: str, who: str) ->
     assert read(blocks).defects == [f"{who} was heard and left no trace"]
 
 
+@pytest.mark.parametrize("kind", [trace.ACKED, trace.REQUESTED, trace.SYNC])
+def test_a_member_that_was_heard_by_any_sign_must_have_left_a_trace(kind: int) -> None:
+    """n2 answers n3, of which nothing was delivered."""
+    story = Story().a_clean_exchange().at(2.0)
+    story._note(kind, "n2", "n3", conn=7, epoch=1, count=1, lo=1, hi=1)
+    blocks = story.told()
+    del blocks["n3"]
+
+    assert read(blocks).defects == ["a3 was heard and left no trace"]
+
+
+def test_a_member_of_the_last_view_must_have_left_a_trace() -> None:
+    blocks = Story().a_group().a_clean_cast().told()
+    del blocks["n2"]
+
+    assert read(blocks).defects == ["a2 was in a view and left no trace"]
+
+
 def test_a_run_without_its_end_is_no_evidence() -> None:
     blocks = Story().a_clean_exchange().told()
     del blocks["rig"]
