@@ -8,7 +8,8 @@ from typing import Final
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Installed, last_view
-from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.chaos.oracles.history import Member, Span, Violation
+from stormcast.chaos.oracles.rig_record import RigRecord
 from stormcast.node.trace import CLEARED, CONFIRMED, REGULAR, SUSPECT, Event
 
 VERIFIER: Final = "VERIFY_SUSPECT2"
@@ -118,13 +119,19 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _is_kept_apart(evidence: Evidence) -> bool:
-    """Whether a fault that never ended, or a pause into the quiet phase, keeps members apart."""
+    """Whether a fault that never ended, or a late pause, may keep members apart."""
     return not KEEPS_APART.isdisjoint(evidence.rig.standing.values()) or any(
-        span.end > evidence.rig.quiet
+        _is_late(span, evidence.rig)
         for member in evidence.members.values()
         if member.lives
         for span in member.paused
     )
+
+
+def _is_late(pause: Span, rig: RigRecord) -> bool:
+    """Whether a pause lasted into the quiet phase, and longer than what was left of the run: after
+    a longer rest members have had time to come together again."""
+    return pause.end > rig.quiet and rig.end - pause.end < pause.end - pause.start
 
 
 def _odd(evidence: Evidence, member: Member, view: Installed, expected: set[int]) -> str:

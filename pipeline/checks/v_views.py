@@ -139,17 +139,20 @@ def _last_views(tables: Tables) -> DataFrame:
 
 
 def _kept_apart(tables: Tables) -> DataFrame:
-    """Return the runs in which a fault that never ended keeps members apart."""
+    """Return the runs in which a fault that never ended may keep members apart, or a pause that
+    lasted into the quiet phase, and longer than what was left of the run."""
     newest = tables.rig.fault_events.groupBy("run", "id").agg(
         F.max_by(F.struct("phase", "do"), "number").alias("last")
     )
     stands = (F.col("last.phase") == "on") & F.col("last.do").isin(*words.KEEPS_APART)
     living = tables.members.living()
+    rest = F.col("over") - F.col("end")
+    runs = tables.rig.runs.select("run", "quiet", F.col("end").alias("over"))
     paused = (
         tables.members.holds.where(F.col("do") == "pause")
         .join(living, ["run", "short_id"], how="left_semi")
-        .join(tables.rig.runs.select("run", "quiet"), "run", how="inner")
-        .where(F.col("end") > F.col("quiet"))
+        .join(runs, "run", how="inner")
+        .where((F.col("end") > F.col("quiet")) & (rest < F.col("end") - F.col("start")))
     )
     return newest.where(stands).select("run").unionByName(paused.select("run")).distinct()
 

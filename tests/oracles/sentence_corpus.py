@@ -1298,6 +1298,24 @@ def one_is_still_paused(s: Story) -> None:
     s.at(4.0).unwatches("n0", "n1", epoch=2).installs(2, "n0", who="n0")
 
 
+@broken("V4", protocols=nakack2())
+def they_stay_apart_and_one_stands_still_for_a_moment(s: Story) -> None:
+    """V4: "... was still paused after the last fault and send, *for longer than what was left of
+    the run* after that": its machine did not let it run for 0.3 s, long before the end."""
+    they_part(an_exchange_in_a_group(s), 4.0).quiet(10.0)
+    s.at(10.5).fault("pause", member="n1", name="still-0")
+    s.at(10.8).fault("pause", "off", member="n1", name="still-0").ends(40.0)
+
+
+@sound(protocols=nakack2())
+def they_stay_apart_and_one_stands_still_for_long(s: Story) -> None:
+    """V4: "... was still paused after the last fault and send, for longer than what was left of
+    the run after that"."""
+    they_part(an_exchange_in_a_group(s), 4.0).quiet(10.0)
+    s.at(10.5).fault("pause", member="n1", name="still-0")
+    s.at(26.0).fault("pause", "off", member="n1", name="still-0").ends(40.0)
+
+
 # -- C1: control traffic is bounded ----------------------------------------------------------------
 
 
