@@ -150,13 +150,14 @@ def death_findings(evidence: Evidence) -> list[Finding]:
 
 def explained(evidence: Evidence, finding: Finding, by: float | None = None) -> Finding:
     """Return a finding as `unknown` if it is a violation that a death may have caused: one of who
-    stays and of what is due in time, not from before the death. `by`: when something was due,
-    where the finding itself has no time."""
+    stays and of what is due in time, not from before the death. `by`: when something was due, on
+    the clock of the traces, where the finding itself has no time."""
     if finding.verdict is not Verdict.VIOLATED or finding.guarantee not in ASKS_WHO_STAYS:
         return finding
-    at = finding.at if by is None else by
+    if by is None and finding.at is not None:
+        by = evidence.begin + finding.at
     for death in evidence.rig.deaths:
-        if at is None or at >= death.time - evidence.begin - EPSILON:
+        if by is None or by >= death.time - EPSILON:
             detail = f"{death.tell(evidence.begin)}: {finding.detail}"
             return replace(finding, verdict=Verdict.UNKNOWN, detail=detail)
     return finding

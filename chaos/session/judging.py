@@ -68,11 +68,11 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
 
 def _counted(run: RunRecord, finding: Finding, by: float) -> Finding:
     """Return a finding that was counted from the traces: `unknown` where they are not whole, or a
-    death explains it."""
+    death explains it. `by`: the second of the run at which it was due."""
     if run.evidence.defects:
         detail = "; ".join(run.evidence.defects)
         return replace(finding, verdict=Verdict.UNKNOWN, detail=detail, witness=())
-    return explained(run.evidence, finding, by)
+    return explained(run.evidence, finding, run.zero + by)
 
 
 def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
@@ -117,11 +117,8 @@ def _needs_the_end(finding: Finding, run: RunRecord) -> bool:
 def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
     """Return the finding on a run that did not come to rest: it stood still, or was too short."""
     if run.stalled_for > STANDSTILL_SECONDS and not run.evidence.defects:
-        return Finding(
-            "G8",
-            Verdict.VIOLATED,
-            f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
-        )
+        detail = f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s"
+        return _counted(run, Finding("G8", Verdict.VIOLATED, detail), run.seconds)
     if run.is_unsettled:
         return Finding(
             RUN,

@@ -130,6 +130,12 @@ class RunRecord:
     """Lines about the messages left of loads that did not end."""
 
     @property
+    def zero(self) -> float:
+        """The time at which the scenario began, on the clock of the traces: those of a soak may
+        begin with an earlier window."""
+        return self.evidence.rig.end - self.seconds
+
+    @property
     def recorded(self) -> int:
         """The number of events in the traces, those of the rig among them."""
         return sum(map(count_events, self.traces.values()))
