@@ -193,7 +193,7 @@ def not_sent(evidence: Evidence) -> Iterator[Violation]:
                 f"{count} messages to {_dest(evidence, outgoing.dest)} were accepted and wait in "
                 "the outbox at the end"
             )
-            yield Violation(offered.time, detail, ((outgoing.sender, offered),))
+            yield Violation(evidence.rig.end, detail, ((outgoing.sender, offered),))
 
 
 def sent_again(evidence: Evidence) -> Iterator[Violation]:

@@ -143,7 +143,7 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
         if peer == wire.GROUP:
             if _everyone_has_all(evidence, evidence.groups.stream(member)):
                 detail = "a lane to the group still waits for room, and every member has everything"
-                yield Violation(blocked.time, detail, ((member, blocked),))
+                yield Violation(evidence.rig.end, detail, ((member, blocked),))
             continue
         entries = [
             entry
@@ -154,7 +154,7 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
         ]
         if all(entry.acked_all for entry in entries):
             detail = "a lane still waits for room, and nothing is unacked in its way"
-            yield Violation(blocked.time, detail, ((member, blocked),))
+            yield Violation(evidence.rig.end, detail, ((member, blocked),))
 
 
 def _everyone_has_all(evidence: Evidence, stream: Stream) -> bool:

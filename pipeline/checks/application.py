@@ -48,7 +48,7 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
     return violations(
         with_name(_should_leave(tables, waiting), tables, "dest", "name"),
         guarantee,
-        time="offered.time",
+        time="end",
         detail=F.format_string(
             "%d messages to %s were accepted and wait in the outbox at the end", "waiting", _dest()
         ),
@@ -75,6 +75,7 @@ def _should_leave(tables: Tables, rows: DataFrame) -> DataFrame:
         .join(F.broadcast(dests), ["run", "dest"], how="left")
         .join(F.broadcast(grouped), ["run", "sender"], how="left")
         .join(F.broadcast(groups), "run", how="left")
+        .join(F.broadcast(tables.rig.runs.select("run", "end")), "run", how="inner")
         .where(has_somewhere)
     )
 

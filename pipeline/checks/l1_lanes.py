@@ -28,14 +28,15 @@ def parts(tables: Tables, guarantee: str) -> list[DataFrame]:
 
 def _waiting(tables: Tables) -> DataFrame:
     """Return the lanes of living members that wait at the end of the run: run, short_id, peer,
-    number, time."""
+    number, end (of the run)."""
     last = Window.partitionBy("run", "short_id", "peer").orderBy(F.desc("number"))
     return (
         tables.events.where(is_kind("blocked", "unblocked"))
         .join(F.broadcast(tables.members.living()), ["run", "short_id"], how="left_semi")
         .withColumn("rank", F.row_number().over(last))
         .where((F.col("rank") == 1) & is_kind("blocked"))
-        .select("run", "short_id", "peer", "number", "time")
+        .join(F.broadcast(tables.rig.runs.select("run", "end")), "run", how="inner")
+        .select("run", "short_id", "peer", "number", "end")
     )
 
 
@@ -59,12 +60,12 @@ def _to_members(tables: Tables, waiting: DataFrame, guarantee: str) -> DataFrame
         .distinct()
     )
     lanes = waiting.where(F.col("peer") != words.GROUP).select(
-        "run", F.col("short_id").alias("sender"), F.col("peer").alias("dest"), "number", "time"
+        "run", F.col("short_id").alias("sender"), F.col("peer").alias("dest"), "number", "end"
     )
     return violations(
         lanes.join(unacked, pair, how="left_anti"),
         guarantee,
-        time="time",
+        time="end",
         detail=F.lit("a lane still waits for room, and nothing is unacked in its way"),
         witness=[event("sender", "number")],
     )
@@ -76,7 +77,7 @@ def _to_the_group(waiting: DataFrame, complete: DataFrame, guarantee: str) -> Da
     return violations(
         lanes.join(complete, ["run", "sender"], how="left_semi"),
         guarantee,
-        time="time",
+        time="end",
         detail=F.lit("a lane to the group still waits for room, and every member has everything"),
         witness=[event("sender", "number")],
     )

@@ -85,6 +85,33 @@ def test_a_group_that_had_no_time_to_agree_on_a_view_without_the_dead_is_not_bla
     assert verdicts(judged(story.at(19.9).exits("n2"))) == {RUN: "unknown", "V4": "unknown"}
 
 
+def an_offer_that_waits() -> Story:
+    """Half of what n0 offers to the group before a death has not left at the end."""
+    story = Story(both_ends=True).a_group().at(1.0).offers(1, 10, to="").casts(1, 5, number=1)
+    story.is_given_cast(1, 5, "n0", "n0").at(1.1)
+    for who in ("n1", "n2"):
+        story.takes(1, 5, who).is_given_cast(1, 5, who)
+    return story
+
+
+def a_lane_that_waits() -> Story:
+    """n0 waits for room for a message to the group from before a death to the end."""
+    return Story().a_group().at(0.9).blocks().a_clean_cast()
+
+
+WAITING = {"G1": an_offer_that_waits, "L1": a_lane_that_waits}
+
+
+@pytest.mark.parametrize("guarantee", WAITING)
+def test_what_waits_at_the_end_is_due_then_and_a_death_before_may_explain_it(
+    guarantee: str,
+) -> None:
+    assert verdicts(judged(WAITING[guarantee]())) == {guarantee: "violated"}
+    explained = judged(WAITING[guarantee]().at(5.0).exits("n2"))
+    assert verdicts(explained)[guarantee] == "unknown"
+    assert explained.verdict is Verdict.UNKNOWN
+
+
 def test_the_last_block_of_a_member_that_died_may_be_torn() -> None:
     story = Story().a_clean_exchange()
     seen = len(story.told()["n1"])

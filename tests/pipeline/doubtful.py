@@ -11,6 +11,7 @@ from stormcast.node.trace import read_blocks_untrusted
 from stormcast.pipeline.findings import THE_RUN, Finding, Verdict
 from tests.oracles.impossible import DAMAGED, IMPOSSIBLE
 from tests.oracles.story import IDS, Story
+from tests.oracles.test_deaths import WAITING
 
 Blocks = dict[str, bytes]
 
@@ -123,6 +124,13 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
         "fault f1 (loss) did not bite: 0 times",
     ),
 } | IMPOSSIBLE
+UNKNOWN |= {
+    f"waits-after-death-{name}": (
+        waiting().at(5.0).exits("n2").told(),
+        "n2 died at 4.5 s of signal 9; nothing in the scenario did that: ",
+    )
+    for name, waiting in WAITING.items()
+}
 UNKNOWN |= {f"damaged-{name}": (told, "damaged: whole blocks") for name, told in DAMAGED.items()}
 OTHERS: Final[dict[str, Blocks]] = {
     "clean": clean(),
