@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -11,8 +11,8 @@ from typing import Final
 from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.application import ApplicationIndex
 from stormcast.chaos.oracles.group_index import GroupIndex
-from stormcast.chaos.oracles.groups import MULTICAST, Stream
-from stormcast.chaos.oracles.history import Member, SenderLife
+from stormcast.chaos.oracles.groups import MULTICAST
+from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.lives import end_replaced, strike
 from stormcast.chaos.oracles.reading import TraceReader, Traces
 from stormcast.chaos.oracles.rig_record import RigRecord
@@ -88,7 +88,7 @@ class Evidence:
     def calm(self) -> float:
         """The time after which the rig did nothing, nobody sent, no view changed, and nobody raised
         an alarm."""
-        sends = (one.sent[-1].time for one in self._numbered() if one.sent)
+        sends = (sent[-1].time for sent in self._batches() if sent)
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
         return max([self.rig.quiet, *sends, *changes, *alarms])
@@ -116,13 +116,14 @@ class Evidence:
     @property
     def messages_sent(self) -> int:
         """The number of messages that all members sent, without repeats."""
-        numbered = (event for each in self._numbered() for event in each.sent)
-        unnumbered = chain.from_iterable(self.unnumbered.sent.values())
-        return sum(event.count for event in chain(numbered, unnumbered))
+        return sum(event.count for event in chain.from_iterable(self._batches()))
 
-    def _numbered(self) -> Iterable[SenderLife | Stream]:
-        """Return all sender entries and streams: they hold all that was sent with a seqno."""
-        return chain(self.unicasts.entries(), self.groups.streams.values())
+    def _batches(self) -> Iterator[list[Event]]:
+        """Yield all that was sent, by sender entry, stream, or pair of who sent it without a
+        seqno."""
+        yield from (entry.sent for entry in self.unicasts.entries())
+        yield from (stream.sent for stream in self.groups.streams.values())
+        yield from self.unnumbered.sent.values()
 
     @property
     def has_group(self) -> bool:

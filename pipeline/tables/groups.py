@@ -53,9 +53,9 @@ class GroupTables:
     def calm(self) -> DataFrame:
         """run, calm: the time from which on the rig did nothing, no member sent, no view changed,
         and no member raised an alarm about multicasts, which makes it request missing ones."""
-        numbered = self._messages.sent.select("run", "time")
+        sends = self._events.where(is_kind("sent")).select("run", "time")
         alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
-        changes = self.views.select("run", "time").unionByName(alarms).unionByName(numbered)
+        changes = self.views.select("run", "time").unionByName(alarms).unionByName(sends)
         last = changes.groupBy("run").agg(F.max("time").alias("changed"))
         calm = F.greatest("quiet", F.coalesce("changed", F.lit(0.0)))
         return self._rig.runs.join(last, "run", how="left").select("run", calm.alias("calm"))

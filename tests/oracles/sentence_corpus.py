@@ -1397,6 +1397,12 @@ def an_epoch_acks_as_often_as_it_may(s: Story) -> None:
     s.at(1.2).purges(1, 5)
 
 
+@sound(quiet_within=2.0)
+def a_late_message_without_reliability_is_a_send(s: Story) -> None:
+    """C1: "`quiet_within`: seconds after the last *send* ... until a member says nothing more"."""
+    s.a_clean_exchange().quiet(10.0).at(14.0).shouts("a").at(14.1).hears("a").ends(20.0)
+
+
 @broken("C1", quiet_within=2.0)
 def a_member_acks_long_after_the_last_send(s: Story) -> None:
     """C1: "`quiet_within`: seconds after the last send, fault, view and alarm until a member says
