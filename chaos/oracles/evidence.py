@@ -13,7 +13,7 @@ from stormcast.chaos.oracles.application import ApplicationIndex
 from stormcast.chaos.oracles.group_index import GroupIndex
 from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import Member
-from stormcast.chaos.oracles.lives import end_replaced, strike
+from stormcast.chaos.oracles.lives import end_replaced, freezes, strike
 from stormcast.chaos.oracles.reading import TraceReader, Traces
 from stormcast.chaos.oracles.rig_record import RigRecord
 from stormcast.chaos.oracles.unicast_index import UnicastIndex
@@ -92,6 +92,14 @@ class Evidence:
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
         return max([self.rig.quiet, *sends, *changes, *alarms])
+
+    @cached_property
+    def rest(self) -> float:
+        """The time after which the run was calm, and no member that stays was paused or stalled, or
+        had a digest in use."""
+        living = [member for member in self.members.values() if member.lives]
+        spans = (span for each in living for span in (*each.paused, *each.stalled, *freezes(each)))
+        return max([self.calm, *(span.end for span in spans)])
 
     @cached_property
     def most_copies(self) -> int:

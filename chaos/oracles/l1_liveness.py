@@ -10,9 +10,10 @@ from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, last_view, was_outside
 from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, SenderLife, Span, Violation
+from stormcast.chaos.oracles.lives import freezes
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
-from stormcast.node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
+from stormcast.node.trace import BLOCKED, PURGED, SENT, UNBLOCKED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
@@ -57,10 +58,11 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
         for window in stream.windows_of(receiver)
         if not window.is_own
     ]
-    freezes = _freezes(receiver, within)
+    frozen = _freezes(receiver, within)
 
     def added(start: float, end: float) -> float:
-        return inf if any(span.overlap(start, end) for span in freezes) else 0.0
+        held = (span.end for span in frozen if span.overlap(start, end))
+        return max(0.0, max(held, default=end) - end)
 
     for window in windows:
         last = min(evidence.rig.end, window.removed_at)
@@ -68,18 +70,15 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
 
 
 def _freezes(receiver: Member, within: float) -> list[Span]:
-    """Return the times in which a member's acks were frozen, each with the time to catch up."""
-    spans, start = [], None
-    for event in receiver.events:
-        if event.kind != FREEZE:
-            continue
-        if event.lo and start is None:
-            start = event.time
-        elif not event.lo and start is not None:
-            spans.append(Span(start, event.time + within))
-            start = None
-    if start is not None:
-        spans.append(Span(start, inf))
+    """Return the times in which a member's acks were frozen, each with the time to catch up; those
+    of which one begins in another are one."""
+    spans: list[Span] = []
+    for span in freezes(receiver):
+        end = span.end + within
+        if spans and span.start <= spans[-1].end + EPSILON:
+            spans[-1] = spans[-1]._replace(end=end)
+        else:
+            spans.append(Span(span.start, end))
     return spans
 
 
@@ -182,12 +181,12 @@ def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
         return
     last = stream.sent[-1]
     within = sender.bound(last.protocol, "purge_within")
-    if within is None or evidence.rig.end < evidence.rig.quiet + within:
+    if within is None or evidence.rig.end < evidence.rest + within:
         return
     purged = max((purge.hi for _place, purge in stream.purged), default=0)
     if purged < stream.high and _everyone_has_all(evidence, stream):
         detail = f"multicasts {purged + 1}..{stream.high} were not dropped within {within:g}s"
-        yield Violation(evidence.rig.quiet + within, detail, ((sender, last),))
+        yield Violation(evidence.rest + within, detail, ((sender, last),))
 
 
 def _unrepeated(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ from stormcast.chaos.oracles.rig_record import FaultStep
 from stormcast.node.core import wire
 from stormcast.node.core.errors import NodeError
 from stormcast.node.reading.quantities import SETTING_DURATION
+from stormcast.node.trace import FREEZE
 
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 CHANGES_SETTINGS: Final = "set-attribute"
@@ -91,3 +92,19 @@ def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may s
         return None if value is None else float(value)
     except (TypeError, ValueError, NodeError):
         return None
+
+
+def freezes(member: Member) -> list[Span]:
+    """Return the times in which a digest of a member was in use, and it held acks back."""
+    spans, start = [], None
+    for event in member.events:
+        if event.kind != FREEZE:
+            continue
+        if event.lo and start is None:
+            start = event.time
+        elif not event.lo and start is not None:
+            spans.append(Span(start, event.time))
+            start = None
+    if start is not None:
+        spans.append(Span(start, inf))
+    return spans

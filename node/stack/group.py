@@ -300,7 +300,10 @@ class Group:
 
     def bounds(self) -> dict[str, dict[str, float]]:
         """Return what each protocol promises, by its name."""
-        promised = {self._names[self.multicast.protocol]: self.multicast.bounds()}
+        multicast = self.multicast.bounds()
+        if self.stable is not None:
+            multicast["purge_within"] = self.stable.purge_within()
+        promised = {self._names[self.multicast.protocol]: multicast}
         return promised | {
             self._names[protocol]: layer.bounds() for protocol, layer in self._layers.items()
         }

@@ -135,7 +135,7 @@ def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
         .groupBy("run", "sender")
         .agg(F.max("hi").alias("purged"))
     )
-    ends = tables.rig.runs.select("run", "quiet", "end")
+    ends = tables.rig.runs.select("run", "end").join(tables.groups.rest, "run", how="inner")
     living = tables.members.living("sender")
     upto = F.coalesce(F.col("purged"), F.lit(0).cast("bigint"))
     candidates = (
@@ -151,12 +151,12 @@ def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
     found = (
         with_promises(candidates, tables, "sender")
         .withColumn("within", of_protocol("purge_within"))
-        .where(F.col("end") >= F.col("quiet") + F.col("within"))
+        .where(F.col("end") >= F.col("rest") + F.col("within"))
     )
     return violations(
         found,
         guarantee,
-        time=F.col("quiet") + F.col("within"),
+        time=F.col("rest") + F.col("within"),
         detail=F.format_string(
             "multicasts %d..%d were not dropped within %ss",
             F.col("purged") + 1,

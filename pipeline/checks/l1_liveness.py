@@ -74,7 +74,7 @@ def _acked_late(tables: Tables) -> DataFrame:
     due = F.col("time") + F.col("within") + words.EPSILON
     late = with_last(points, acks, WINDOW, "ack").withColumn("due", due)
     late = keep(late.where(F.col("ack").isNull() | (F.col("ack.time") > F.col("due"))))
-    late = _with_more_for_strangers(tables, late)
+    late = _with_more_for_freezes(tables, _with_more_for_strangers(tables, late))
     late = late.where(F.col("ack").isNull() | (F.col("ack.time") > F.col("due")))
     removals = tables.messages.windows.select(*WINDOW, F.col("removed.time").alias("removed"))
     ends = tables.rig.runs.select("run", "end")
@@ -85,8 +85,7 @@ def _acked_late(tables: Tables) -> DataFrame:
         .where(F.col("due") < last)
         .drop("end", "removed")
     )
-    free = _not_frozen(tables, ended)
-    found = _first_of(unhindered(free, tables, "receiver", F.col("time"), F.col("due")), [*WINDOW])
+    found = _first_of(unhindered(ended, tables, "receiver", F.col("time"), F.col("due")), [*WINDOW])
     return violations(
         found,
         GUARANTEE,
@@ -143,34 +142,49 @@ def _with_more_for_strangers(tables: Tables, late: DataFrame) -> DataFrame:
     )
 
 
-def _not_frozen(tables: Tables, late: DataFrame) -> DataFrame:
-    """Leave out multicasts that fell into a time in which their receiver's acks were frozen, or in
-    which it caught up."""
-    in_turn = Window.partitionBy("run", "short_id").orderBy("number")
-    is_on = F.col("lo") > 0
-    # A digest may be asked for again while one is in use: acks stay frozen until the last is done.
-    spans = (
-        tables.events.where(is_kind("freeze"))
-        .withColumn("was_on", F.coalesce(F.lag(is_on).over(in_turn), F.lit(False)))
-        .where(is_on != F.col("was_on"))
-        .withColumn("until", F.lead("time").over(in_turn))
-        .where(is_on)
-        .select(
-            "run",
-            F.col("short_id").alias("receiver"),
-            F.col("time").alias("frozen"),
-            F.coalesce("until", F.lit(words.INFINITY)).alias("until"),
-        )
-    )
-    frozen = (
+def _with_more_for_freezes(tables: Tables, late: DataFrame) -> DataFrame:
+    """Give multicasts that would be due in a time in which their receiver's acks were frozen, or in
+    which it caught up, until the end of that time."""
+    key = [*WINDOW, "number"]
+    held = (
         late.where("is_multicast")
-        .join(F.broadcast(spans), ["run", "receiver"], how="inner")
-        .where(
-            (F.col("frozen") < F.col("due")) & (F.col("until") + F.col("within") > F.col("time"))
-        )
-        .select(*WINDOW, "number")
+        .join(F.broadcast(_frozen(tables)), ["run", "receiver", "within"], how="inner")
+        .where((F.col("frozen") < F.col("due")) & (F.col("until") > F.col("time")))
+        .groupBy(*key)
+        .agg(F.max("until").alias("until"))
     )
-    return late.join(frozen, [*WINDOW, "number"], how="left_anti")
+    later = F.greatest("due", F.coalesce("until", F.col("due")))
+    return (
+        late.join(held, key, how="left")
+        .withColumn("more", F.col("more") + later - F.col("due"))
+        .withColumn("due", later)
+        .drop("until")
+    )
+
+
+def _frozen(tables: Tables) -> DataFrame:
+    """Return the times in which a receiver's acks were frozen, each with the time to catch up:
+    run, receiver, within, frozen, until. Those of which one begins in another are one."""
+    spans = tables.members.freezes.select(
+        "run",
+        F.col("short_id").alias("receiver"),
+        F.lit(words.ACKED_MULTICAST).alias("protocol"),
+        F.col("start").alias("frozen"),
+        F.col("end").alias("thawed"),
+    )
+    bounded = with_promises(spans, tables, "receiver").withColumn(
+        "within", of_protocol("ack_within")
+    )
+    in_turn = Window.partitionBy("run", "receiver").orderBy("frozen")
+    until = F.col("thawed") + F.col("within")
+    is_new = F.col("frozen") > F.lag(until).over(in_turn) + words.EPSILON
+    return (
+        bounded.withColumn("nth", F.coalesce(is_new.cast("int"), F.lit(0)))
+        .withColumn("nth", F.sum("nth").over(in_turn))
+        .groupBy("run", "receiver", "within", "nth")
+        .agg(F.min("frozen").alias("frozen"), F.max(until).alias("until"))
+        .drop("nth")
+    )
 
 
 def _unflushed(tables: Tables) -> DataFrame:

@@ -61,6 +61,20 @@ class GroupTables:
         return self._rig.runs.join(last, "run", how="left").select("run", calm.alias("calm"))
 
     @cached_property
+    def rest(self) -> DataFrame:
+        """run, rest: the time from which on the run was calm, and no member that stays was paused
+        or stalled, or had a digest in use."""
+        holds = self._members.holds.select("run", "short_id", "end")
+        spans = holds.unionByName(self._members.freezes.select("run", "short_id", "end"))
+        last = (
+            spans.join(F.broadcast(self._members.living()), ["run", "short_id"], how="left_semi")
+            .groupBy("run")
+            .agg(F.max("end").alias("held"))
+        )
+        rest = F.greatest("calm", F.coalesce("held", F.lit(0.0)))
+        return self.calm.join(last, "run", how="left").select("run", rest.alias("rest"))
+
+    @cached_property
     def multicasts(self) -> DataFrame:
         """Batches of multicasts."""
         return self._messages.sent.where("is_multicast")

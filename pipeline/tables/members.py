@@ -157,6 +157,28 @@ class MemberTables:
         )
 
     @cached_property
+    def freezes(self) -> DataFrame:
+        """Spans in which a digest of a member was in use, and it held acks back: run, short_id,
+        start, end."""
+        in_turn = Window.partitionBy("run", "short_id").orderBy("number")
+        is_on = F.col("lo") > 0
+        # A digest may be asked for again while one is in use: acks stay frozen until the last is
+        # done.
+        return keep(
+            self._events.where(is_kind("freeze"))
+            .withColumn("was_on", F.coalesce(F.lag(is_on).over(in_turn), F.lit(False)))
+            .where(is_on != F.col("was_on"))
+            .withColumn("until", F.lead("time").over(in_turn))
+            .where(is_on)
+            .select(
+                "run",
+                "short_id",
+                F.col("time").alias("start"),
+                F.coalesce("until", F.lit(words.INFINITY)).alias("end"),
+            )
+        )
+
+    @cached_property
     def silences(self) -> DataFrame:
         """Spans in which a member's multicast retransmission is off: run, short_id, start, end.
         There is no row while its `xmit_interval` is unknown."""

@@ -1720,6 +1720,23 @@ def a_multicast_is_acked_in_time(s: Story) -> None:
     s.at(2.6).confirms(5).confirms(5, "n2")
 
 
+def frozen_for_moments(s: Story) -> Story:
+    """n1 is frozen just before an ack is due at 3.1, and again before it would be due at 4.95."""
+    s.multicast = wire.MCAST
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    return s.at(2.9).freezes().at(2.95).thaws().at(4.5).freezes().at(4.6).thaws()
+
+
+@broken("L1", protocols=mcast(ack_within=2.0))
+def a_moment_of_freeze_is_no_excuse_for_ever(s: Story) -> None:
+    frozen_for_moments(s)
+
+
+@sound(protocols=mcast(ack_within=2.0))
+def after_each_freeze_a_member_has_its_time_to_ack(s: Story) -> None:
+    frozen_for_moments(s).at(6.5).confirms(5)
+
+
 @broken(
     "L1",
     protocols=mcast(ack_within=0.5),

@@ -1640,15 +1640,53 @@ def a_lane_waits_for_one_who_stopped(s: Story) -> None:
 
 @broken("L1", protocols=nakack2(purge_within=2.0))
 def what_every_member_has_is_never_purged(s: Story) -> None:
-    """L1: "What every member has is purged by the end of a run that was quiet for
+    """L1: "What every member has is purged by the end of a run that was at rest for
     `purge_within`"."""
     s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).takes(1, 5, "n2").quiet(3.0).ends(6.0)
 
 
 @sound(protocols=nakack2(purge_within=2.0))
 def a_run_ends_before_what_every_member_has_must_be_purged(s: Story) -> None:
-    """L1: "... by the end of a run *that was quiet for `purge_within`*"."""
+    """L1: "... by the end of a run *that was at rest for `purge_within`*"."""
     s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).takes(1, 5, "n2").quiet(3.0).ends(4.0)
+
+
+@sound(protocols=nakack2(purge_within=5.0))
+def what_was_sent_in_the_quiet_phase_may_be_kept_for_a_while(s: Story) -> None:
+    """L1: "... that was *at rest* for `purge_within`: no fault, *no send*"."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.5).drops(1, 5).quiet(10.0)
+    s.at(19.8).casts(6, 7).at(19.85).takes(6, 7).ends(20.0)
+
+
+@sound(protocols=nakack2(purge_within=5.0))
+def what_was_sent_before_a_late_merge_may_be_kept_for_a_while(s: Story) -> None:
+    """L1: "... *no new view*"."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.5).drops(1, 5)
+    they_part(s.at(3.0).fault("partition"), 4.0).at(5.0).casts(6, 7)
+    s.at(9.0).fault("partition", "off").bites(3, do="partition").quiet(10.0)
+    they_meet_again(s, 19.5, after=7).ends(20.0)
+
+
+@sound(protocols=nakack2(purge_within=5.0))
+def what_all_have_may_be_kept_while_one_stands_still(s: Story) -> None:
+    """L1: "... *no member that stays was paused* or stalled"."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).quiet(10.0)
+    s.at(14.0).fault("pause", member="n1", name="still-0")
+    s.at(16.0).fault("pause", "off", member="n1", name="still-0").ends(20.0)
+
+
+@sound(protocols=nakack2(purge_within=5.0))
+def what_all_have_may_be_kept_while_a_digest_is_in_use(s: Story) -> None:
+    """L1: "... and no *digest* of one was in use (`freeze`)"."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).quiet(10.0)
+    s.at(12.0).freezes().at(16.0).thaws().ends(20.0)
+
+
+@broken("L1", protocols=nakack2(purge_within=5.0))
+def what_all_have_is_kept_long_after_a_digest_was_in_use(s: Story) -> None:
+    """L1: "What every member has is purged by the end of a run that was at rest"."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).quiet(10.0)
+    s.at(12.0).freezes().at(14.0).thaws().ends(20.0)
 
 
 # -- S1: unread ------------------------------------------------------------------------------------

@@ -188,10 +188,8 @@ def test_nakack2_says_nothing() -> None:
     parts = Receiver()
     parts.open(5)
     parts.data_comes(6, b"x")
-    parts.reports.note_frozen(0.0)
     parts.reports.finish_turn(1.0)
     assert parts.reports.wanted == parts.sent() == []
-    assert "freeze" not in parts.recorded()
     assert parts.reports.bounds() == {}
 
 

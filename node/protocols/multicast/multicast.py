@@ -7,6 +7,7 @@ else is shared. Keeps G1, G2, G3, G6 and A1 within views. See docs/protocols/mul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from random import Random
 from typing import Final
 
@@ -175,16 +176,14 @@ class Multicast:
     def suspend(self, seconds: float, now: float) -> None:
         """Freeze acks and purges, because a digest of this member is in use for so many seconds."""
         if not self._state.is_frozen:
-            self._state.is_frozen = True
-            self._reports.note_frozen(now)
+            self._state.freeze(now, is_frozen=True)
         self.timers.set((THAW, 0), now + FREEZE_SLACK * seconds)
 
     def resume(self, now: float) -> None:
         """Allow acks and purges again: the digest is no longer in use."""
         self.timers.cancel((THAW, 0))
         if self._state.is_frozen:
-            self._state.is_frozen = False
-            self._reports.note_frozen(now)
+            self._state.freeze(now, is_frozen=False)
             self._outgoing.purge(self.retention.delivered_here(), now)
 
     def forget_stranger(self, peer: int) -> None:
@@ -244,8 +243,18 @@ class Multicast:
         """Return what this configuration promises a checker: C1 in seconds and counts (`inf`:
         nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
-        interval = config.xmit_interval if config.retransmits else config.join_sync_interval
-        return request_bounds(config, timing, interval) | self._reports.bounds()
+        joining = request_bounds(config, timing, config.join_sync_interval)
+        requests = request_bounds(config, timing, config.xmit_interval)
+        promised = requests if config.retransmits else joining
+        acks = self._reports.bounds()
+        # Announcements are repeated until all has been acked, so a lost ack is noticed.
+        is_purged = acks and config.resend_last_seqno and config.retransmits
+        more = {
+            "join_spacing": joining["request_spacing"],
+            "tail_repeats": 0.0,
+            "purge_within": promised["quiet_within"] if is_purged else inf,
+        }
+        return promised | more | acks
 
     # -- What others may know -----------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.state import ACK, Streams
@@ -37,9 +36,6 @@ class Reports(Protocol):
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for."""
 
-    def note_frozen(self, now: float) -> None:
-        """Record that a digest of this member is in use, or no longer."""
-
     def bounds(self) -> dict[str, float]:
         """Return what is promised of acks (C1)."""
 
@@ -67,9 +63,6 @@ class Silence:
 
     def finish_turn(self, now: float) -> None:
         """Nothing is ever wanted."""
-
-    def note_frozen(self, now: float) -> None:
-        """No ack is held back."""
 
     def bounds(self) -> dict[str, float]:
         """Promise nothing."""
@@ -155,11 +148,6 @@ class Acks:
             seqno=value,
         )
         self._port.control(entry.peer, wire.ACK, self._protocol, value, transmission=transmission)
-
-    def note_frozen(self, now: float) -> None:
-        """Record that acks are held back, or no longer."""
-        is_frozen = int(self._state.is_frozen)
-        self._port.tracer.record(trace.FREEZE, now, protocol=self._protocol, lo=is_frozen)
 
     def bounds(self) -> dict[str, float]:
         """Return what is promised of acks (C1)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.batch import Batch
 from stormcast.node.core.model import View
@@ -80,6 +81,12 @@ class Streams:
     def gap_pacer(self) -> Pacer:
         """The clock by which gaps are asked for."""
         return self.pacer if self.config.retransmits else self.join_pacer
+
+    def freeze(self, now: float, *, is_frozen: bool) -> None:
+        """Hold acks and purges back, or no longer, and record it."""
+        self.is_frozen = is_frozen
+        protocol = self.generation.protocol
+        self.port.tracer.record(trace.FREEZE, now, protocol=protocol, lo=int(is_frozen))
 
     def gauge(self, now: float) -> None:
         """Record how full the windows are (G5)."""

@@ -23,6 +23,10 @@ PATIENT_TRIES: Final = 8
 or unreachable."""
 
 
+LOST_REPEATS: Final = 6
+"""Repeats at full pace that may be lost, one after the other, before a promise is broken."""
+
+
 class Stable(Layer):
     """One member's votes, and at the coordinator the rounds of all members."""
 
@@ -95,6 +99,12 @@ class Stable(Layer):
             "vote_within": 2 * config.desired_avg_gossip or inf,
             "vote_repeat": config.repeat_interval,
         }
+
+    def purge_within(self) -> float:
+        """Return the seconds of peace after which what all members have is stable: until one of
+        them votes, and for the repeats of votes and STABILITYs that are lost."""
+        vote_within, repeat = self.bounds()["vote_within"], self.config.repeat_interval
+        return vote_within + LOST_REPEATS * repeat
 
     def on_multicast(self, messages: int, size: int, now: float) -> None:
         """Count what was received, or multicast by this member; vote when a limit is reached."""
