@@ -43,6 +43,10 @@ def records(events: DataFrame) -> DataFrame:
             (lo > hi) & F.col("kind").isin(*words.RANGES),
             F.concat(named, F.lit(" ends before it begins")),
         )
+        .when(
+            _is_counted() & (F.col("count") != hi - lo + 1),
+            F.concat(named, F.lit(" has another count than its range")),
+        )
     )
     is_stop, is_view = F.col("kind") == "stop", F.col("kind") == "view"
     traces = events.withColumn("why", why).groupBy("run", "member").agg(
@@ -67,6 +71,13 @@ def records(events: DataFrame) -> DataFrame:
     return traces.where(detail.isNotNull()).select(
         "run", F.concat(label, F.lit(": "), detail).alias("detail")
     )
+
+
+def _is_counted() -> Column:
+    """Whether an event is of as many messages as it has seqnos: one without a protocol has none,
+    and a joined message is one."""
+    is_joined = (F.col("kind") == "handed") & (F.col("stream") == words.JOINED)
+    return F.col("kind").isin(*words.COUNTED) & F.col("protocol").isNotNull() & ~is_joined
 
 
 def _in_words(time: str) -> Column:

@@ -34,6 +34,8 @@ RANGES: Final = (
     "abandoned",
 )
 """Kinds of events about `lo..hi`."""
+COUNTED: Final = ("sent", "delivered", "handed")
+"""Kinds of events of as many messages as they have seqnos, if they have any."""
 VIEW_MASK: Final = 0xFFFFFFFF
 """The bits of a view's number that a record keeps."""
 

@@ -57,3 +57,23 @@ def is_covered(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> bool:
     """Whether one of the ranges that `spans` made holds all of `lo..hi`."""
     at = bisect_right(whole, (lo, inf)) - 1
     return at >= 0 and whole[at][1] >= hi
+
+
+def counted(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> int:
+    """Return how many of `lo..hi` are in the ranges that `spans` made."""
+    count = 0
+    for at in range(max(0, bisect_right(whole, (lo, inf)) - 1), len(whole)):
+        if whole[at][0] > hi:
+            break
+        count += max(0, min(hi, whole[at][1]) - max(lo, whole[at][0]) + 1)
+    return count
+
+
+def between(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of `lo..hi` that are in none of the ranges that `spans` made."""
+    for begin, end in whole:
+        if lo < begin <= hi:
+            yield lo, begin - 1
+        lo = max(lo, end + 1)
+    if lo <= hi:
+        yield lo, hi

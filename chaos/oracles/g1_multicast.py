@@ -23,7 +23,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         holes = list(_holes(stream))
         if stream.sender.lives:
             yield from _own_lost(stream, holes)
-        excused: list[Event | Range] = [*holes, *_given_up(stream)]
+        excused: list[Event | Range] = [*holes, *given_up(stream)]
         for receiver in evidence.members.values():
             if receiver.lives and receiver is not stream.sender:
                 yield from _lost(evidence, stream, receiver, excused)
@@ -84,14 +84,9 @@ def _standstills(
         stood_at = stands_at
 
 
-def _given_up(stream: Stream) -> Sequence[Range]:
+def given_up(stream: Stream) -> Sequence[Range]:
     """Multicasts that the sender said it gave up, as it left."""
     return () if stream.sender.lives else stream.told
-
-
-def was_given_up(stream: Stream, lost: int) -> bool:
-    """Whether the sender said, as it left, that it gave up a multicast."""
-    return any(told.lo <= lost <= told.hi for told in _given_up(stream))
 
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:

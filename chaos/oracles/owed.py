@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stormcast.chaos.oracles import g1_multicast
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS
+from stormcast.chaos.oracles.coverage import between, counted, is_covered, spans
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_no_loss import was_given_up
 from stormcast.chaos.oracles.groups import MULTICAST, Stream, last_view
@@ -19,6 +20,9 @@ from stormcast.chaos.oracles.history import Member
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import HANDED, SENT, Event
+
+Spans = list[tuple[int, int]]
+"""Seqnos, as the fewest ranges: a range may be longer than anybody can count one by one."""
 
 
 class Owed(NamedTuple):
@@ -87,8 +91,8 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
             came = _arrived(evidence, receiver, key, windows)
             arrived += _messages(batches, came)
             # Of what did not arrive the sender may have been told as it left.
-            owed_seqnos = came | set(_not_given_up(stream, batches))
-            counts.append(_messages(batches, owed_seqnos))
+            kept = _not_given_up(stream, batches)
+            counts.append(_messages(batches, spans([*came, *kept])))
         owed += sum(counts)
         multicasts += max(counts, default=0)
         members = max(members, sum(map(bool, counts)))
@@ -106,12 +110,10 @@ def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Membe
                 yield receiver, list(_owed_from(stream, lo))
 
 
-def _not_given_up(stream: Stream, batches: list[Event]) -> Iterator[int]:
-    """Yield the seqnos of batches that their sender did not say it gave up."""
-    for sent in batches:
-        for seqno in range(sent.lo, sent.hi + 1):
-            if not g1_multicast.was_given_up(stream, seqno):
-                yield seqno
+def _not_given_up(stream: Stream, batches: list[Event]) -> Spans:
+    """Return the seqnos of batches that their sender did not say it gave up."""
+    told = spans((part.lo, part.hi) for part in g1_multicast.given_up(stream))
+    return [part for sent in batches for part in between(sent.lo, sent.hi, told)]
 
 
 def _owed_from(stream: Stream, lo: int) -> Iterator[Event]:
@@ -131,7 +133,7 @@ def _arrived(
     receiver: Member,
     key: tuple[int, int, int],
     delivered: Iterable[tuple[object, Event]],
-) -> set[int]:
+) -> Spans:
     """Return the seqnos of a source, protocol and connection that an application was handed; by
     traces of version 1, those that its window delivered."""
     if receiver.version >= SAYS_BOTH_ENDS:
@@ -143,10 +145,10 @@ def _arrived(
         ranges += [event for _where, event in delivered if event.time > said_until]
     else:
         ranges = [event for _where, event in delivered]
-    return {seqno for event in ranges for seqno in range(event.lo, event.hi + 1)}
+    return spans((event.lo, event.hi) for event in ranges)
 
 
-def _messages(batches: Iterable[Event], arrived: set[int] | None = None) -> int:
+def _messages(batches: Iterable[Event], arrived: Spans | None = None) -> int:
     """Count the messages of some batches; with `arrived`, those of them that arrived. The pieces of
     one message count once, and arrive together."""
     count = 0
@@ -156,11 +158,11 @@ def _messages(batches: Iterable[Event], arrived: set[int] | None = None) -> int:
             if sent.trim == piece_of:
                 continue
             piece_of = sent.trim
-            count += arrived is None or sent.lo in arrived
+            count += arrived is None or is_covered(sent.lo, sent.lo, arrived)
         elif arrived is None:
             count += sent.count
         else:
-            count += sum(seqno in arrived for seqno in range(sent.lo, sent.hi + 1))
+            count += counted(sent.lo, sent.hi, arrived)
     return count
 
 

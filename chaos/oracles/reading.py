@@ -86,7 +86,7 @@ class TraceReader:
                 self.defects.append(f"{label}: {error}")
                 return
             self.torn[member.short] = str(error)
-        if member is None:
+        if member is None or not member.events:
             self.defects.append(f"{label}: empty trace")
             return
         if reason := impossible(member.events):
@@ -94,11 +94,11 @@ class TraceReader:
         self._add(member)
 
     def _add(self, member: Member) -> None:
-        if member.short == RIG:
+        twin = self.rig if member.short == RIG else self.members.get(member.short)
+        if twin is not None and twin.events:
+            self.defects.append(f"{member.label}: the same member as {twin.label}")
+        elif member.short == RIG:
             self.rig = member
-        elif member.short in self.members:
-            twin = self.members[member.short].label
-            self.defects.append(f"{member.label}: the same member as {twin}")
         else:
             self.members[member.short] = member
             self._introduce(member)

@@ -15,6 +15,7 @@ from stormcast.node.trace import (
     ABANDONED,
     DELIVERED,
     HANDED,
+    JOINED,
     OFFERED,
     PURGED,
     REQUESTED,
@@ -31,6 +32,8 @@ RANGES: Final = frozenset(
     {SENT, DELIVERED, REQUESTED, RETRANSMITTED, PURGED, OFFERED, HANDED, ABANDONED}
 )
 """Events about `lo..hi`."""
+COUNTED: Final = frozenset({SENT, DELIVERED, HANDED})
+"""Events of as many messages as they have seqnos, if they have any; a joined message is one."""
 VIEW_MASK: Final = 0xFFFFFFFF
 """The bits of a view's number that a record keeps."""
 
@@ -41,20 +44,36 @@ def impossible(events: Sequence[Event]) -> str:
     named: dict[int, int] = {}
     last = len(events) - 1
     for number, event in enumerate(events):
-        kind, lo, hi = event.kind, event.lo, event.hi
-        if not -inf < event.time < inf:
-            return f"event {number} ({event.name}) is at {event.time}"
-        if lo >= MOST or hi >= MOST:
-            return f"event {number} ({event.name}) has a number that is too large"
-        if lo > hi and kind in RANGES:
-            return f"event {number} ({event.name}) ends before it begins"
+        if wrong := _wrong(event):
+            return f"event {number} ({event.name}) {wrong}"
         if event.view:
             named.setdefault(event.view, number)
-        if kind == VIEW:
-            views.add(lo & VIEW_MASK)
-        elif kind == STOP and number != last:
+        if event.kind == VIEW:
+            views.add(event.lo & VIEW_MASK)
+        elif event.kind == STOP and number != last:
             return f"event {number + 1} ({events[number + 1].name}) comes after the member's end"
     for view, number in named.items():
         if view not in views:
             return f"event {number} ({events[number].name}) is of a view that the member never had"
     return ""
+
+
+def _wrong(event: Event) -> str:
+    """Return what is wrong with the numbers of an event; empty if nothing is."""
+    kind, lo, hi = event.kind, event.lo, event.hi
+    if not -inf < event.time < inf:
+        return f"is at {event.time}"
+    if lo >= MOST or hi >= MOST:
+        return "has a number that is too large"
+    if lo > hi and kind in RANGES:
+        return "ends before it begins"
+    if kind in COUNTED and event.count != _length(event):
+        return "has another count than its range"
+    return ""
+
+
+def _length(event: Event) -> int:
+    """Return how many messages a range holds: of those without seqnos what the event says."""
+    if not event.protocol or (event.kind == HANDED and event.stream == JOINED):
+        return event.count
+    return event.hi - event.lo + 1

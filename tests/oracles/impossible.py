@@ -73,6 +73,13 @@ def _in_view(members: str) -> Blocks:
     return s.at(2.0).installs_in_words(2, members, who="n0").told()
 
 
+def _handed(count: int) -> Blocks:
+    """A run in which n1 is handed five messages, and says another number."""
+    story = Story(both_ends=True).at(1.0).offers(1, 5).opens().sends(1, 5, number=1)
+    told = story.at(1.1).listens().delivers(1, 5).is_given(1, 5).acks(5).at(1.2).purges(1, 5).told()
+    return changed(told, "n1", trace.HANDED, _with(count=count))
+
+
 def _a_leaver_without_trace() -> Blocks:
     """n2 is in the first view and leaves; nobody hears a message of it."""
     story = Story().a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).takes(1, 5, "n2")
@@ -122,6 +129,20 @@ IMPOSSIBLE: Final[dict[str, tuple[Blocks, str]]] = {
         "ends before it begins",
     ),
     "leaver-without-trace": (_a_leaver_without_trace(), "a2 was in a view and left no trace"),
+    "batch-of-another-count": (
+        changed(_CLEAN, "n0", trace.SENT, _with(hi=1 << 45)),
+        "has another count than its range",
+    ),
+    "delivery-of-another-count": (
+        changed(_CLEAN, "n1", trace.DELIVERED, _with(count=4)),
+        "has another count than its range",
+    ),
+    "handed-of-another-count": (_handed(4), "has another count than its range"),
+    "rig-twice": (_CLEAN | {"rig-2": _CLEAN["rig"]}, "the same member as rig"),
+    "block-of-no-event": (
+        _CLEAN | {"n9": pack_block(0x99, 0, 0, [], b"", hash64)},
+        "n9: empty trace",
+    ),
     "after-its-end": (_after_its_end(), _LATE),
     "view-that-it-never-had": (
         changed(_of_a_group(), "n0", trace.SENT, _with(view=77)),

@@ -10,6 +10,7 @@ from stormcast.chaos.oracles.owed import owed_by
 from stormcast.chaos.oracles.verdict import judge
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
+from tests.oracles.story import Story
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,13 @@ def test_what_an_alarm_excuses_is_missing_all_the_same() -> None:
     owed = judge(Evidence.from_blocks(case.blocks, xxh3_64_intdigest)).owed
     assert owed is not None
     assert (owed.owed, owed.delivered) == (33, 27)
+
+
+def test_batches_of_billions_are_counted_as_ranges() -> None:
+    """No member writes them; a trace may say so all the same, and nobody counts one by one."""
+    most = (1 << 32) - 1
+    story = Story(both_ends=True).at(1.0).offers(1, most).opens().sends(1, most, number=1)
+    story.at(1.1).listens().delivers(1, 3 * 10**9, part_of=(1, most)).is_given(1, 3 * 10**9)
+    evidence = Evidence.from_blocks(story.told(), xxh3_64_intdigest)
+    assert evidence.defects == []
+    assert str(owed_by(evidence)) == f"3000000000 of {most} delivered ({most} unicasts)"
