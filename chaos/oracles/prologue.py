@@ -43,6 +43,7 @@ from stormcast.node.trace import (
     PURGED,
     SENT,
     START,
+    STOP,
     VIEW,
     WHOLE,
     Event,
@@ -156,12 +157,16 @@ def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
 
 
 def _introduce(member: Member, at: float) -> Told:
-    """Begin the prologue of a member with its start, and where it lives with its view."""
+    """Begin the prologue of a member with its start, and where it lives with its view; of one that
+    left, also with its stop."""
     told = Told(member.short)
     first = member.events[0]
     assert first.kind == START, "a trace that does not begin so is a defect"
     told.note(first, member.texts[0])
     if not member.lives:
+        last_event = member.events[-1]
+        if last_event.kind == STOP:
+            told.note(last_event)
         return told
     last: dict[int, int] = {}
     """The number of the last event of some kinds."""

@@ -18,13 +18,14 @@ from stormcast.chaos.oracles.prologue import prologue, unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.session import traffic
 from stormcast.chaos.session.traffic import Traffic, load_words
-from stormcast.chaos.soak.chapters import RIG
+from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
 from stormcast.node import trace
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import Event, pack_block, read_blocks_untrusted
 from stormcast.node.trace.files import blocks_from, count_events, next_number, shifted
+from tests.oracles.story import Story
 
 pytestmark = pytest.mark.slow
 
@@ -332,6 +333,37 @@ def test_a_death_is_told_once() -> None:
     verdicts = [str(window.judgement.verdict) for window in windows]
     assert verdicts == ["holds", "unknown", "holds", "holds"]
     assert not windows[3].run.evidence.members[died[0]].lives
+
+
+def test_who_left_before_a_chapter_and_does_not_come_back_is_gone_in_it() -> None:
+    story, chapters = Story(protocols={"GMS": {}}, both_ends=True).a_group(), Chapters()
+    _multicast(story, 1.0, 1, 5, "n1", "n2")
+    story.at(3.0).stops("n2").at(3.1).unwatches("n0", "n2", epoch=3).unwatches("n1", "n2", epoch=3)
+    chapters.turn(_judged(chapters, story.installs(2, "n0", "n1")))
+    for phase, at in {"begin": 20.1, "quiet": 30.0, "end": 40.0}.items():
+        story.rig.record(trace.PHASE, at, text=phase)
+    _multicast(story, 21.0, 6, 7, "n1")
+
+    second = _judged(chapters, story)
+    assert [member.label for member in second.members.values() if not member.lives] == ["n2"]
+
+
+def _multicast(story: Story, at: float, lo: int, hi: int, *receivers: str) -> None:
+    """n0 multicasts messages, which all are handed, and drops them."""
+    story.at(at).offers(lo, hi, to="").casts(lo, hi, number=lo).is_given_cast(lo, hi, "n0", "n0")
+    for who in receivers:
+        story.at(at + 0.1).takes(lo, hi, who).is_given_cast(lo, hi, who)
+    story.at(at + 0.2).drops(lo, hi)
+
+
+def _judged(chapters: Chapters, story: Story) -> Evidence:
+    """The evidence of a chapter with what a story has told since; all holds in it."""
+    blocks = dict(story.told())
+    chapters.add(blocks, blocks.pop(RIG))
+    evidence = Evidence.from_blocks(chapters.traces(), xxh3_64_intdigest)
+    found = [one for one in judge(evidence).findings if one.verdict is not Verdict.HOLDS]
+    assert found == []
+    return evidence
 
 
 def test_what_left_before_is_done_with_whatever_was_said_to_be_offered() -> None:
