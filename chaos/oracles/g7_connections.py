@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
 from stormcast.chaos.oracles.groups import MULTICAST, Window
-from stormcast.chaos.oracles.history import EPSILON, Connection, Member, SenderLife, Violation
+from stormcast.chaos.oracles.history import (
+    EPSILON,
+    Connection,
+    Member,
+    Noted,
+    SenderLife,
+    Violation,
+)
 from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED
 from stormcast.node.core.serial import is_newer
 from stormcast.node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
@@ -21,6 +28,8 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for connection in evidence.unicasts.connections.values():
         yield from _entries_went_back(connection)
     for epoch in evidence.unicasts.epochs():
+        ends = [epoch.removed] if epoch.removed else []
+        yield from _late(epoch.connection.receiver, "unicast", ends, epoch.delivered)
         for event in epoch.strange:
             if elsewhere := evidence.unicasts.sent_elsewhere(epoch, event):
                 other, batch = elsewhere
@@ -43,14 +52,20 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
     """Multicasts delivered in a window after it was removed, or after the next one opened."""
     ends = [window.removed, following.opened if following else None]
-    end = min((noted for noted in ends if noted), key=lambda noted: noted.number, default=None)
+    yield from _late(window.receiver, "multicast", filter(None, ends), window.delivered)
+
+
+def _late(
+    receiver: Member, what: str, ends: Iterable[Noted], delivered: Iterable[Event]
+) -> Iterator[Violation]:
+    """The first delivery in a window after the first of the events that ended it."""
+    end = min(ends, key=lambda noted: noted.number, default=None)
     if end is None:
         return
-    receiver = window.receiver
     # Within one turn the order of the records proves nothing: a window that ends delivers its rest.
-    late = next((e for e in window.delivered if e.time > end.event.time + EPSILON), None)
+    late = next((e for e in delivered if e.time > end.event.time + EPSILON), None)
     if late is not None:
-        detail = f"multicast {late.lo} was delivered in a window that had ended"
+        detail = f"{what} {late.lo} was delivered in a window that had ended"
         yield Violation(late.time, detail, ((receiver, end.event), (receiver, late)))
 
 
@@ -66,7 +81,10 @@ def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
         while at + 1 < len(times) and times[at + 1] <= event.time + EPSILON:
             at += 1
         view = receiver.views[at]
-        if sender.short in view.members or _had_it_just_now(window, view.place, event.time):
+        # Before its first view a member has nobody.
+        is_early = event.time < times[0] - EPSILON
+        had_it = sender.short in view.members or _had_it_just_now(window, view.place, event.time)
+        if had_it and not is_early:
             continue
         detail = f"multicast {event.lo} was delivered of a member that is not in the view"
         yield Violation(event.time, detail, ((receiver, view.event), (receiver, event)))

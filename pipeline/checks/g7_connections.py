@@ -190,32 +190,37 @@ def _purged_by_another(tables: Tables) -> DataFrame:
     )
 
 
-# -- Multicast -------------------------------------------------------------------------------------
+# -- Windows ---------------------------------------------------------------------------------------
 
 
 def _after_the_window(tables: Tables) -> DataFrame:
-    """Find multicasts that were delivered in a window after it was removed, or after the next one
-    was opened. Within one turn the order proves nothing: a window that ends delivers its rest."""
-    in_turn = Window.partitionBy(*_PAIR).orderBy("first")
+    """Find messages that were delivered in a window after it was removed, and multicasts also after
+    the next one was opened. Within one turn the order proves nothing: a window that ends delivers
+    its rest."""
+    window = [*WINDOW, "is_multicast"]
+    in_turn = Window.partitionBy(*_PAIR, "is_multicast").orderBy("first")
     ends = (
-        tables.messages.windows.where("is_multicast")
-        .withColumn("next", F.lead(F.struct("opened.number", "opened.time")).over(in_turn))
-        .withColumn("next", F.when(F.col("next.number").isNotNull(), F.col("next")))
-        .select(*WINDOW, F.least("removed", "next").alias("end"))
+        tables.messages.windows.withColumn(
+            "next", F.lead(F.struct("opened.number", "opened.time")).over(in_turn)
+        )
+        .withColumn(
+            "next", F.when(F.col("is_multicast") & F.col("next.number").isNotNull(), F.col("next"))
+        )
+        .select(*window, F.least("removed", "next").alias("end"))
         .where(F.col("end").isNotNull())
     )
     late = (
-        tables.messages.delivered.where("is_multicast")
-        .join(ends, [*WINDOW], how="inner")
+        tables.messages.delivered.join(ends, window, how="inner")
         .where(F.col("time") > F.col("end.time") + words.EPSILON)
-        .groupBy(*WINDOW, "end")
+        .groupBy(*window, "end")
         .agg(F.min(F.struct("number", "time", "lo")).alias("late"))
     )
+    what = F.when(F.col("is_multicast"), "multicast").otherwise("unicast")
     return violations(
         late,
         GUARANTEE,
         time="late.time",
-        detail=F.format_string("multicast %d was delivered in a window that had ended", "late.lo"),
+        detail=F.format_string("%s %d was delivered in a window that had ended", what, "late.lo"),
         witness=[event("receiver", "end.number"), event("receiver", "late.number")],
     )
 
@@ -225,17 +230,28 @@ def _of_a_stranger(tables: Tables) -> DataFrame:
     Of views that were replaced within the same turn each may be the one."""
     views = tables.groups.views.withColumnRenamed("short_id", "receiver")
     in_turn = Window.partitionBy("run", "receiver").orderBy("place")
+    # Before its first view a member has nobody.
+    nobody = views.where(F.col("place") == 0).select(
+        "run",
+        "receiver",
+        F.lit(-words.INFINITY).alias("since"),
+        F.col("time").alias("until"),
+        "number",
+        F.lit(-1).cast("bigint").alias("place"),
+        F.expr("CAST(array() AS ARRAY<BIGINT>)").alias("members"),
+    )
     held = keep(
-        views.withColumn("until", F.lead("time").over(in_turn)).select(
+        views.withColumn("until", F.lead("time").over(in_turn))
+        .select(
             "run",
             "receiver",
-            # Before its first view a member is as in it.
-            F.when(F.col("place") == 0, -words.INFINITY).otherwise(F.col("time")).alias("since"),
+            F.col("time").alias("since"),
             F.coalesce("until", F.lit(words.INFINITY)).alias("until"),
             "number",
-            "place",
+            F.col("place").cast("bigint").alias("place"),
             "members",
         )
+        .unionByName(nobody)
     )
     marks = held.select(
         "run",

@@ -1078,6 +1078,20 @@ def a_multicast_of_one_view_is_delivered_in_the_next(s: Story) -> None:
     n2_is_gone(s, 2.0).at(2.1).takes(1).at(2.2).drops(1)
 
 
+@broken("G7")
+def a_multicast_is_delivered_before_the_first_view(s: Story) -> None:
+    """G7: "Before its first view a member has nobody"."""
+    s.at(0.1).watches("n1", "n0").watches("n0", "n1", epoch=2).installs(1, "n0", "n1", who="n0")
+    s.at(0.3).casts(1, 3).at(0.4).takes(1, 3).at(5.0).installs(1, "n0", "n1", who="n1")
+
+
+@broken("G7")
+def a_unicast_is_delivered_in_a_window_that_was_removed(s: Story) -> None:
+    """G7: "No message is delivered in a window that was removed"."""
+    s.a_clean_exchange().at(2.0).forgets().at(3.0).sends(6).at(3.1).delivers(6).acks(6)
+    s.at(3.2).purges(6)
+
+
 # -- A1: agreement ---------------------------------------------------------------------------------
 
 
