@@ -60,7 +60,7 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     findings += [_counted(run, finding, expect.by) for expect, finding in expected]
     findings += load_findings(run)
     findings += shortfall_findings(scenario, run)
-    findings += unowed_findings(scenario, run.evidence)
+    findings += unowed_findings(scenario, run)
     if run.views and "G8" in scenario.guarantees:
         findings.append(_counted(run, one_group_finding(run), run.seconds))
     return findings

@@ -47,7 +47,7 @@ class RunOutcome:
     def unowed(self) -> tuple[str, ...]:
         """Return lines on loads that were never for some members; none where a finding says so."""
         found = {finding.detail for finding in self.judgement.findings}
-        lines = unowed_loads(self.scenario, self.run.evidence)
+        lines = unowed_loads(self.scenario, self.run)
         return tuple(line for line in lines if line not in found)
 
     def verdicts(self) -> dict[str, str]:

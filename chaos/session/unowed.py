@@ -13,15 +13,16 @@ from heapq import merge
 from stormcast.chaos.language.scenario import Expect, Scenario
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.oracles.application import last_number
-from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.owed import Unowed, unowed_multicasts
 from stormcast.chaos.oracles.verdict import RUN, Finding, Verdict
+from stormcast.chaos.session.agenda import EPSILON
 from stormcast.chaos.session.facts import name_of
+from stormcast.chaos.session.record import RunRecord
 from stormcast.node.core.wire import GROUP
 
 
-def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
+def unowed_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     """Return doubts about expectations that all is delivered: multicasts that were never for some
     of the expected dests, because their sender was alone or in views without them."""
     dests = {
@@ -30,20 +31,20 @@ def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
         if isinstance(expect, Expect) and expect.count is None
         for name in expect.dests
     }
-    return [Finding(RUN, Verdict.UNKNOWN, line) for line in _lines(scenario, evidence, dests)]
+    return [Finding(RUN, Verdict.UNKNOWN, line) for line in _lines(scenario, run, dests)]
 
 
-def unowed_loads(scenario: Scenario, evidence: Evidence) -> tuple[str, ...]:
+def unowed_loads(scenario: Scenario, run: RunRecord) -> tuple[str, ...]:
     """Return a line on each load of multicasts that was never for some members, whether or not the
     scenario expects them to have it: the load proves less than it seems to."""
-    return tuple(_lines(scenario, evidence, {*scenario.cluster.members}))
+    return tuple(_lines(scenario, run, {*scenario.cluster.members}))
 
 
-def _lines(scenario: Scenario, evidence: Evidence, dests: Collection[str]) -> list[str]:
-    if not dests or evidence.defects:
+def _lines(scenario: Scenario, run: RunRecord, dests: Collection[str]) -> list[str]:
+    if not dests or run.evidence.defects:
         return []
     found: dict[str, None] = {}
-    for load, unowed in _unowed(scenario, evidence):
+    for load, unowed in _unowed(scenario, run):
         # The scenario has one name for all incarnations of a member.
         sender = name_of(unowed.sender)
         missing = [name for name in map(name_of, unowed.missing) if name in dests]
@@ -54,7 +55,8 @@ def _lines(scenario: Scenario, evidence: Evidence, dests: Collection[str]) -> li
     return list(found)
 
 
-def _unowed(scenario: Scenario, evidence: Evidence) -> Iterator[tuple[ScenarioLoad, Unowed]]:
+def _unowed(scenario: Scenario, run: RunRecord) -> Iterator[tuple[ScenarioLoad, Unowed]]:
+    evidence = run.evidence
     loads = [load for load in scenario.workload if load.do == "multicast"]
     senders = {name_of(member): member for member in evidence.members.values() if member.lives}
     numbers = {name: _numbers([load for load in loads if name in load.sources]) for name in senders}
@@ -62,9 +64,9 @@ def _unowed(scenario: Scenario, evidence: Evidence) -> Iterator[tuple[ScenarioLo
         for name in load.sources:
             if name in senders:
                 sender, of_load = senders[name], numbers[name].pop(0)
-                before = _offered_before(evidence, sender)
+                before = _offered_before(run, sender)
                 # Of what a member sent before this run no load of the scenario knows.
-                before -= _before_begin(evidence, sender)
+                before -= _before_begin(run, sender)
                 unowed = unowed_multicasts(evidence, sender, of_load, before)
                 if unowed is not None:
                     yield load, unowed
@@ -87,19 +89,20 @@ def _due(load: ScenarioLoad, at: int) -> Iterator[tuple[float, int]]:
         yield load.start + number // load.burst * load.burst / load.rate, at
 
 
-def _offered_before(evidence: Evidence, sender: Member) -> int:
+def _offered_before(run: RunRecord, sender: Member) -> int:
     """Return how many multicasts earlier incarnations of a member offered: it sends the rest."""
-    offered = 0
+    evidence, offered = run.evidence, 0
     for (short, dest), outgoing in evidence.application.outgoing.items():
         member = evidence.find(short)
         if dest == GROUP and member is not sender and name_of(member) == name_of(sender):
             told = outgoing.offered.hi if outgoing.offered is not None else 0
-            offered += max(told, last_number(outgoing)) - _before_begin(evidence, member)
+            offered += max(told, last_number(outgoing)) - _before_begin(run, member)
     return offered
 
 
-def _before_begin(evidence: Evidence, sender: Member) -> int:
+def _before_begin(run: RunRecord, sender: Member) -> int:
     """Return how many multicasts of a member had left before the run began, as in a soak."""
-    outgoing = evidence.application.outgoing.get((sender.short, GROUP))
+    outgoing = run.evidence.application.outgoing.get((sender.short, GROUP))
     numbers = outgoing.numbers() if outgoing is not None else ()
-    return max((last for event, _first, last in numbers if event.time < evidence.begin), default=0)
+    begin = run.zero - EPSILON
+    return max((last for event, _first, last in numbers if event.time < begin), default=0)

@@ -12,8 +12,9 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import worst
-from stormcast.chaos.session.judging import judge_run, unowed_loads
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import Life, RunRecord, ViewSeen
+from stormcast.chaos.session.unowed import unowed_loads
 from stormcast.node import trace
 from tests.oracles.story import Story
 
@@ -94,8 +95,8 @@ def test_loads_of_a_later_window_are_looked_for_in_that_window() -> None:
     story = Story()
     for begin in (BEGIN, 40.0):
         story.rig.record(trace.PHASE, begin, text="begin")
-    story.at(0.6).installs(1, "n0").at(1.0).casts(1, 5)
+    story.at(0.6).installs(1, "n0").at(1.0).casts(1, 5, number=1)
     story.at(39.0).watches("n1", "n0", after=5).installs(2, "n0", "n1")
-    story.at(40.5).casts(6, 10).at(40.6).takes(6, 10).quiet(70.0).ends(END)
+    story.at(40.5).casts(6, 10, number=6).at(40.6).takes(6, 10).quiet(70.0).ends(END)
     assert unowed_loads(SCENARIO, a_run(story, 40.0)) == ()
     assert unowed_loads(SCENARIO, a_run(story, BEGIN)) != ()
