@@ -22,7 +22,7 @@ from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
-from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.records.directory import make_fresh, take
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.outcome import TRACE, RunOutcome, write_run
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
@@ -376,6 +376,8 @@ class Clusters:
             {"members": members, "stack": stack, "timing": timing, **words}, tuple(guarantees)
         )
         chosen, folder = self._make_backend(backend), self._next_folder()
+        # Whoever finds it without a verdict then knows that it was not judged.
+        take(folder)
         session = StepwiseSession(scenario, self._seed, chosen, folder / LOGS)
         try:
             session.open()
@@ -399,6 +401,9 @@ class Clusters:
                 outcome = run_on(self._make_backend(), scenario, self._seed, out=folder)
         except Unsupported as error:
             pytest.skip(str(error))
+        if outcome.run.is_cut_short:
+            # The directory is written; Ctrl-C was meant for all tests.
+            raise KeyboardInterrupt
         words = ("stormcast", "run", str(path), "--seed", str(self._seed))
         self.conclude(outcome, shlex.join((*words, "--backend", self._backend)))
         return outcome

@@ -134,6 +134,8 @@ class SoakDirectory:
         finally:
             # The line is first: where there is no room for the evidence, the verdict stands.
             self._write_line(told)
+        # Whoever finds it without a verdict then knows that it was not judged.
+        take(incident)
         outcome = RunOutcome(
             window.scenario, window.seed, window.judgement, window.run, incident, min_bites=0
         )

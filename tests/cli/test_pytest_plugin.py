@@ -269,6 +269,26 @@ def test_it(cluster):
     )
     (found,) = re.findall(r"run: +(\S+)", text_of(result))
     assert set(traces(Path(found))) == {"n0-1.trace", "n1-1.trace", "rig.trace"}
+    assert (Path(found) / "begun").is_file(), "without a verdict, verify knows it for a run"
+
+
+def test_ctrl_c_in_a_scenario_ends_all_tests(project: Project) -> None:
+    (project.path / "quiet.yaml").write_text(SCENARIO)
+    result = project.run("""
+import signal
+from stormcast.chaos.session.settling import Settling
+
+def test_it(cluster, monkeypatch):
+    monkeypatch.setattr(Settling, "is_settled", lambda *_: signal.raise_signal(signal.SIGINT))
+    cluster.play("quiet.yaml")
+
+def test_next():
+    pass
+""")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*KeyboardInterrupt*"])
+    assert "passed" not in text_of(result)
+    assert list(project.path.parent.rglob("verdict.json"))
 
 
 def test_a_load_lasts_until_it_is_stopped_also_by_who_is_paused_then(project: Project) -> None:
