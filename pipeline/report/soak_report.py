@@ -92,7 +92,10 @@ def _placed(lines: Sequence[str]) -> Iterator[Placed]:
 
 def soak_report(kept: KeptSoak) -> str:
     """Return the page of a soak."""
-    worst = min((window.verdict for window in kept.windows), key=rank, default="unknown")
+    found = [window.verdict for window in kept.windows] or ["unknown"]
+    # Of the whole the soak knows more than its windows: that it was cut short, or went nowhere.
+    said = kept.status.get("verdict")
+    worst = min([*found, *([str(said)] if said else [])], key=rank)
     counts = Counter(window.verdict for window in kept.windows)
     name = kept.path.resolve().name
     words = [f"on {kept.backend}", f"seed {kept.seed}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,22 @@ def test_a_soak_that_goes_on_or_was_killed_says_so(tmp_path: Path) -> None:
 
     assert "All 1 window" in text
     assert "still going, or killed" in text
+
+
+def test_a_page_does_not_hold_where_the_soak_does_not(tmp_path: Path) -> None:
+    path = soak(tmp_path, line(0), verdict="unknown")
+    assert chip_of(soak_report(read_soak(path))) == "unknown"
+    soak(tmp_path, line(0), verdict="holds")
+    assert chip_of(soak_report(read_soak(path))) == "holds"
+    soak(tmp_path, line(0, "violated"), verdict="unknown")
+    assert chip_of(soak_report(read_soak(path))) == "violated"
+
+
+def chip_of(text: str) -> str:
+    """The verdict in the headline of a page."""
+    found = re.search(r"<header.*?(holds|unknown|violated)", text, re.DOTALL | re.IGNORECASE)
+    assert found is not None
+    return found[1].lower()
 
 
 def test_before_the_first_window_there_is_a_page_too(tmp_path: Path) -> None:
