@@ -157,11 +157,9 @@ class Judged:
 def judge(row: Row, said: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
     """Judge the goals of a row, by the reports of all rows measured so far."""
     report = said[row.name]
-    # A figure does not count if the journals of its run do not hold.
-    is_good = bool((report.get("check") or {}).get("holds"))
     judged = []
     for goal in row.goals:
-        ours = _figure(report, "ours", goal.figure) if is_good else None
+        ours = _figure(report, "ours", goal.figure)
         theirs = None
         if goal.against.startswith(ROW):
             other = said.get(goal.against.removeprefix(ROW))
@@ -170,6 +168,11 @@ def judge(row: Row, said: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
             theirs = _figure(report, goal.against, goal.figure)
         judged.append(Judged(goal, ours, theirs, goal.is_met(ours, theirs)))
     return judged
+
+
+def is_good(report: Mapping[str, Any]) -> bool:
+    """Whether the figure of ours counts: not if the journals of its run do not hold."""
+    return bool((report.get("check") or {}).get("holds"))
 
 
 def judge_idle(figures: Sequence[Mapping[str, float]]) -> list[Judged]:
@@ -182,6 +185,8 @@ def judge_idle(figures: Sequence[Mapping[str, float]]) -> list[Judged]:
 
 
 def _figure(report: Mapping[str, Any], who: str, figure: str) -> float | None:
+    if who == "ours" and not is_good(report):
+        return None
     if figure != FIGURE:
         found: float | None = report["details"].get(who, {}).get(figure)
         return found

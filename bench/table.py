@@ -9,7 +9,7 @@ from typing import Any, Final
 from bench import idle, machine
 from bench.cluster import Plan, Say, measure
 from bench.errors import BenchError
-from bench.goals import ROWS, Judged, Row, judge, judge_idle
+from bench.goals import ROWS, Judged, Row, is_good, judge, judge_idle
 from bench.report import as_json
 from bench.work import OURS, Work
 
@@ -131,11 +131,13 @@ def markdown(table: Table) -> str:
 
 def _row_line(row: Row, report: dict[str, Any], judged: list[Judged]) -> str:
     peers, is_latency = report["peers"], row.work.is_latency
-    cells = [
-        row.name,
-        _number(report["ours"]) + _tail(report, OURS),
-        _per_cent(report["spread"].get(OURS)),
-    ]
+    cells = [row.name, "", ""]
+    if is_good(report) or report["check"] is None:
+        ours = _number(report["ours"]) + _tail(report, OURS)
+        cells = [row.name, ours, _per_cent(report["spread"].get(OURS))]
+    else:
+        # Nor does what is measured by it.
+        report = {**report, "ratio": {}}
     for peer in ("jgroups", "jgroups-tuned", "aeron", "aeron-60k"):
         factor = report["ratio"].get(peer)
         by = f" (× {factor:.2f})" if factor is not None and not is_latency else ""

@@ -70,6 +70,8 @@ def test_another_row_is_the_measure_of_goodput_under_loss() -> None:
     said["lossy"] = report(299)
     assert [each.is_met for each in judge(LOSSY, said)] == [False]
     assert [each.is_met for each in judge(LOSSY, {"lossy": report(299)})] == [None]
+    said["fast"] = report(1000, holds=False)
+    assert [each.is_met for each in judge(LOSSY, said)] == [None]
 
 
 def test_a_ceiling_is_met_at_or_below() -> None:
@@ -115,6 +117,7 @@ def test_the_table_says_what_is_met_and_what_is_not() -> None:
 
 def test_the_table_names_a_figure_that_does_not_count() -> None:
     table = Table(rows=[FAST], reports={"fast": report(120, holds=False, jgroups=100.0)})
+    assert "| fast |  |  | 100 |  |  |  |  |" in markdown(table)
     assert "does not count" in markdown(table)
     assert not table.holds
     assert table.is_met is None
