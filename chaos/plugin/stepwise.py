@@ -108,6 +108,7 @@ class StepwiseSession(Session):
         """Have members send what a workload would say with these words, from now on."""
         codec = load_notation(self.scenario.cluster.members)
         load = codec.read(compose(flow({"do": do, **words}), do, "scenario"))
+        require(not load.start, f"start is {words.get('start')}: a load begins now; wait before it")
         self.traffic.begin(replace(load, start=self.now() + load.start))
 
     def _check(self, scripted: Scenario) -> None:

@@ -465,6 +465,7 @@ def test_what_the_page_shows_of_a_failure_is_what_a_failure_shows(project: Proje
 MISTAKES = {
     'chaos.do("nix")': "do is 'nix': there is no such action; known: ",
     'chaos.do("partitoin")': "did you mean partition?",
+    'group.multicast(5, start="30s")': "start is 30s: a load begins now; wait before it",
     "chaos.do(5)": "do is 5: there is no such action; known: ",
     'group.wait(float("inf"))': "wait is inf: write a number of seconds, such as 2.5",
     "group.wait(-1)": "wait is -1: write a number of seconds, such as 2.5",
