@@ -237,6 +237,8 @@ def setting_value(name: str) -> Notation:
         if last in _BYTES:
             return int(item.quantity(SIZE))
         if item.is_number():
+            if "." in item.node.value:
+                raise item.refuse("write a whole number, or a unit behind it: 50%, 500ms")
             return item.whole(-MOST, MOST)
         return _read_unnamed(item)
 

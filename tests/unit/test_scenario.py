@@ -618,7 +618,7 @@ def test_a_wrong_step_is_refused_at_its_place(words: str, message: str) -> None:
         ("members: 3, settings: {«Xmit: 5ms}", "in small letters"),
         ("members: 3, settings: {sync: «off}", "a bare on, off, yes or no"),
         ("members: 3, settings: {sync: «True}", "write true or false, in small"),
-        ("members: 3, settings: {pace: «1.5}", "write a whole number"),
+        ("members: 3, settings: {pace: «1.5}", "write a whole number, or a unit behind it: 50%"),
         ("members: 3, settings: {pace: «5parsec}", "with its unit"),
         ("members: 3, settings: {a: 1, «a: 2}", "duplicate key 'a'"),
     ],
