@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
 from stormcast.chaos.records.directory import BEGUN
+from stormcast.chaos.session.versions import versions
 from stormcast.exits import Exit
 from stormcast.locks import lock
 from stormcast.node.core.errors import NodeError
@@ -41,7 +42,8 @@ from stormcast.pipeline.report.writing import write_report
 
 PARQUET: Final = "parquet"
 OF: Final = "of"
-"""A file beside the Parquet files: the digest of what they were made from."""
+"""A file beside the Parquet files: the digest of what they were made from, and of the code that
+made them."""
 KEPT: Final = ("seed", "fate", "backend")
 """Keys of the run's own verdict that are repeated in that of Spark."""
 _OTHERS: Final = {
@@ -196,16 +198,21 @@ def _exported(run: _Run, digest: str) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     for _file in export(sources, part, run.name, member_names(sources), []):
         pass
-    (part / OF).write_text(f"{digest}\n")
+    (part / OF).write_text(f"{_made_of(digest)}\n")
     shutil.rmtree(directory, ignore_errors=True)
     part.rename(directory)
     return directory
 
 
+def _made_of(digest: str) -> str:
+    """Return what `of` says of Parquet files: which traces they were made from, and by what."""
+    return f"{digest} {versions()['code']}"
+
+
 def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str) -> bool:
     """Whether all files of a directory were made of these traces, and under this name."""
     of = directory / OF
-    if not of.is_file() or of.read_text().strip() != digest:
+    if not of.is_file() or of.read_text().strip() != _made_of(digest):
         return False
     if {path.stem for path in directory.glob("*.parquet")} != {source.label for source in sources}:
         return False

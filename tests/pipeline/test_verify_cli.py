@@ -213,6 +213,20 @@ def test_parquet_is_made_anew_of_other_traces_however_old_they_are(
     assert "exporting" in capsys.readouterr().err
 
 
+def test_parquet_is_made_anew_by_other_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older exporter may have left out what a check needs today."""
+    (run_,) = glue._named([write_run(Story().a_clean_exchange().told(), tmp_path / "run")])
+    glue._question(run_)
+    capsys.readouterr()
+    glue._question(run_)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(glue, "versions", lambda: {"code": "other"})
+    glue._question(run_)
+    assert "exporting" in capsys.readouterr().err
+
+
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
     """What a run has left, with its verdict."""
