@@ -590,6 +590,15 @@ def suspected_is_dead(patches: Patches) -> None:
         self._port.events.append(Confirmed(tuple(members)))
 
 
+@mutant("VERIFY_SUSPECT2", ("V2",), STACKS, ("pause", "delay", "cut", "partition"))
+def the_cleared_stay_suspects(patches: Patches) -> None:
+    """A member that was confirmed to be dead is excluded, though it was cleared since."""
+
+    @patches.method(Coordinator)
+    def on_cleared(self: Coordinator, member: Address) -> None:
+        return
+
+
 # -- Flow control and fragments -------------------------------------------------------------------
 
 

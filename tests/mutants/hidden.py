@@ -19,12 +19,16 @@ from stormcast.node.control.answers import Answer, as_json, parse_mapping
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.known_members import KnownMembers
 from stormcast.node.member import commands
+from stormcast.node.protocols.events import Vouched
+from stormcast.node.protocols.gms.casting import Casting
+from stormcast.node.protocols.gms.coordinator import Coordinator
 from stormcast.node.protocols.gms.newcomers import Newcomers
 from stormcast.node.protocols.multicast.early import Early
 from stormcast.node.protocols.unicast.feedback import Feedback
 from stormcast.node.protocols.unicast.repairs import Repairs
 from stormcast.node.settings import files, layers, rules
 from stormcast.node.stack import accepting
+from stormcast.node.stack.group import Group
 from tests.mutants.patches import Patches, applied
 
 
@@ -207,6 +211,57 @@ def the_bound_of_a_queue_is_that_of_the_start(patches: Patches) -> None:
             self._port.drop("become-server-queue-full", cost)
             return
         old(self, head, body)
+
+
+# -- What has to coincide in membership -----------------------------------------------------------
+
+
+@hidden(
+    "suspicions",
+    "sim/test_old_suspicions.py::test_who_was_cleared_long_ago_stays_when_the_coordinator_leaves",
+)
+def suspicions_do_not_age(patches: Patches) -> None:
+    """Who was confirmed to be dead minutes ago is excluded without being asked again."""
+    patches.put(Coordinator, "_is_old", lambda *_asked: False)
+
+
+@hidden(
+    "suspicions",
+    "sim/test_old_suspicions.py::"
+    "test_who_is_alive_as_another_member_says_is_not_confirmed_to_be_dead",
+)
+def an_unsuspect_ends_no_question(patches: Patches) -> None:
+    """UNSUSPECT clears a member in FD_SOCK2 alone."""
+    old = Group.on_event
+
+    @patches.method(Group)
+    def on_event(self: Group, event: Any, now: float) -> None:
+        if not isinstance(event, Vouched):
+            old(self, event, now)
+
+
+@hidden(
+    "joins",
+    "sim/test_gms_join.py::test_a_late_question_to_join_brings_back_nobody_who_was_excluded",
+)
+def the_excluded_join_again(patches: Patches) -> None:
+    """A late copy of a JOIN_REQ lets in a member that was excluded since."""
+    patches.put(Casting, "take_gone", lambda *_asked: [])
+
+
+@hidden(
+    "merges",
+    "sim/test_gms_merge.py::"
+    "test_a_regular_view_does_not_take_the_place_of_a_merge_view_that_was_missed",
+)
+def merge_views_may_be_missed(patches: Patches) -> None:
+    """Who has not acked a merge view is sent the next regular view all the same."""
+    old = Casting.cast_merged
+
+    @patches.method(Casting)
+    def cast_merged(self: Casting, view: View, parts: Any, now: float) -> None:
+        old(self, view, parts, now)
+        self._unmerged.clear()
 
 
 # -- What a rig alone makes of frames -------------------------------------------------------------

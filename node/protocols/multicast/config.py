@@ -180,7 +180,8 @@ class McastConfig(MulticastConfig):
 
     slow_member_timeout: float = 0.0
     """Time for which the slowest members may hold up a full window before they are suspected; 0 for
-    ever. Nothing else finds a member that hears us but cannot be heard."""
+    ever. Nothing else finds a member that hears us but cannot be heard. Helps a sender that makes
+    the next view; what another one suspects is told to nobody."""
 
     def threshold(self) -> int:
         return self.ack_threshold or quarter_of(self.window_messages)
