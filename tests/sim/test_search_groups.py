@@ -75,6 +75,15 @@ def test_every_stack_accepts_what_is_drawn_for_it() -> None:
         assert settings.has_group
 
 
+def test_the_leader_of_a_merge_waits_for_longer_than_two_round_trips() -> None:
+    for seed in range(6000):
+        if is_group(seed):
+            scenario = drawn_of(seed)
+            path = scenario.network
+            round_trip = 2 * (path.delay + path.jitter)
+            assert settings_of(scenario).of("GMS").merge_timeout > 2 * round_trip, seed
+
+
 def test_what_is_broken_is_mended_within_the_run() -> None:
     """Only then is the last view, and whatever else is settled, there to be judged."""
     for seed in SEEDS:

@@ -20,6 +20,8 @@ from stormcast.chaos.language.timeline import Step
 LONGER: Final = 1.5
 """Seconds by which a frame may come later over a long path: for as much longer a removed connection
 is remembered, and an alarm waits."""
+MERGED: Final = 2.0
+"""Seconds for which the leader of a merge waits at least: within a round trip nobody can answer."""
 NUMBERS_REPEAT_AFTER: Final = 128.0
 """Seconds of repeats, at one every half second, after which their numbers begin again."""
 LONGEST_RUN: Final = 900.0
@@ -40,6 +42,9 @@ def long_paths(scenario: Scenario, random: Random) -> Scenario:
     alarm = dict(scenario.cluster.multicast_settings).get("gap_alarm")
     if isinstance(alarm, float):
         scenario = with_multicast(scenario, gap_alarm=alarm + LONGER)
+    merge = dict(dict(scenario.cluster.protocols).get("GMS", ())).get("merge_timeout")
+    if isinstance(merge, float):
+        scenario = with_protocol(scenario, "GMS", merge_timeout=max(MERGED, merge))
     return scenario
 
 
