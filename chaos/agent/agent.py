@@ -39,6 +39,8 @@ class Agent:
         self._until: float | None = None
         """The time at which the lease ends; None: no fault acts."""
         self._has_lapsed = False
+        self._features: dict[str, str | None] = {}
+        """The features found last; empty: nobody asked yet."""
         self._alarm: asyncio.TimerHandle | None = None
         self._lapse: asyncio.Task[None] | None = None
 
@@ -48,12 +50,19 @@ class Agent:
         return None if self._until is None else max(0.0, self._until - self._loop.time())
 
     async def features(self) -> dict[str, str | None]:
-        """Return by feature None where a driver has it here, else the reason why not."""
+        """Return by feature None where a driver has it here, else the reason why not. While a lease
+        runs nothing is tried: another run may ask, and must not disturb the faults of this one."""
         async with self._lock:
-            found: dict[str, str | None] = {}
-            for driver in self.drivers:
-                found |= await driver.features()
-            return found
+            await self._end_if_over()
+            if self._until is None or not self._features:
+                self._features = await self._tried()
+            return dict(self._features)
+
+    async def _tried(self) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for driver in self.drivers:
+            found |= await driver.features()
+        return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Bring the sites into `state` for a lease; if a driver fails, clear all of them.

@@ -122,8 +122,8 @@ class Driver(Protocol):
 
     async def features(self) -> Mapping[str, str | None]:
         """Return the features (`stormcast.chaos.language.features.FEATURES`) of this driver: for
-        each None, or one line with the reason and the remedy. Tries them, and leaves nothing
-        behind."""
+        each None, or one line with the reason and the remedy. Tries them, leaves nothing behind,
+        and leaves alone what acts."""
         ...
 
     async def apply(self, state: NetworkState, lease: float) -> None:

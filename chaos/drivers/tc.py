@@ -205,25 +205,28 @@ class TcDriver:
         self._sites = tuple(sites)
         self._do = do
         self._shaped: dict[str, Shaped] = {}
+        self._netem: str | None = "not tried while a link is slow; ask again when no fault acts"
+        """The reason why there is no netem; None: there is."""
         self._counts: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
 
     async def features(self) -> Mapping[str, str | None]:
         """Try htb, a filter by mark, and netem; returns the features."""
         site = self._sites[0]
+        if site.name in self._shaped:
+            # To try netem would remove our qdisc, and with it the faults that act.
+            return {"bandwidth": None, "netem": self._netem}
         narrow = SlowLink(dest="", number=1, rate=1e6, delay=0.001)
-        found: dict[str, str | None] = {}
         try:
             await self._make_root(site)
             try:
                 await self._batch(site, class_lines(site.device, narrow))
-                found["bandwidth"] = None
-                found["netem"] = await self._refusal(site, narrow)
+                self._netem = await self._refusal(site, narrow)
             finally:
                 await self._remove_root(site)
         except DriverError as error:
             why = f"{error} (what it takes is sch_htb, sch_tbf and cls_bpf: try modprobe)"
             return {"bandwidth": why, "netem": why}
-        return found
+        return {"bandwidth": None, "netem": self._netem}
 
     async def _refusal(self, site: Site, link: SlowLink) -> str | None:
         try:

@@ -50,6 +50,8 @@ class Noting:
         error: type[DriverError] = DriverError,
     ) -> None:
         self.name = name
+        self.trials = 0
+        """How often it was asked for its features."""
         self.slowness = 0.0
         """Seconds that it takes to count its bites."""
         self._notes = notes
@@ -64,6 +66,7 @@ class Noting:
             raise self._error(f"{self.name} cannot {what}")
 
     async def features(self) -> Mapping[str, str | None]:
+        self.trials += 1
         return {self.name: None}
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -104,6 +107,26 @@ async def lapse(agent: Agent) -> None:
         await asyncio.sleep(0.01)
     # Whoever asks waits in line, behind what is being taken back.
     await agent.bites()
+
+
+# -- Features --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_tried_while_a_state_acts() -> None:
+    """Another run asks, before it is refused: a trial could end what acts."""
+
+    async def story() -> None:
+        nft = Noting("nft", [])
+        agent = Agent((nft,))
+        found = await agent.features()
+        await agent.apply(STATE, 60.0)
+        assert await agent.features() == found == {"nft": None}
+        assert nft.trials == 1
+        await agent.clear()
+        await agent.features()
+        assert nft.trials == 2, "the machine may have changed"
+
+    asyncio.run(story())
 
 
 # -- Leases ----------------------------------------------------------------------------------------

@@ -304,6 +304,23 @@ def test_a_device_that_cannot_be_shaped_is_left_without_a_qdisc_of_ours(lacks: s
     assert roots in ([], ["qdisc add dev eth0 root handle 5c: htb default 0", REMOVED])
 
 
+@pytest.mark.parametrize("was_asked", [True, False])
+def test_a_trial_leaves_links_alone_that_are_slow_now(*, was_asked: bool) -> None:
+    async def script() -> None:
+        one = driver(machine)
+        if was_asked:
+            await one.features()
+        await one.apply(state(narrow(1e5)), 3.0)
+        told = list(machine.told)
+        found = await one.features()
+        assert machine.told == told
+        assert found["bandwidth"] is None
+        assert (found["netem"] is None) is was_asked, "without a trial nobody knows"
+
+    machine = Machine()
+    asyncio.run(script())
+
+
 def test_a_trial_without_a_filter_leaves_no_qdisc() -> None:
     machine = Machine()
     machine.lacks = "bpf bytecode"
