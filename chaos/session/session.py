@@ -322,17 +322,24 @@ class Session:
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
-        """Make the record of a run that cannot go on: why, and the traces up to then."""
+        """Make the record of a run that cannot go on: why, and, if all members could be frozen, the
+        traces up to then."""
         traces: dict[str, bytes] = {}
         with suppress(NodeError, OSError):
             self.exits.look()
         self.rig.phase(self.backend.now(), "end")
+        is_frozen = False
         with suppress(NodeError, OSError):
             self.backend.freeze()
+            is_frozen = True
         with suppress(NodeError, OSError):
             self.exits.look(is_over=True)
         with suppress(NodeError, OSError):
-            traces |= self.backend.collect()
+            collected = self.backend.collect()
+            if is_frozen:
+                # Else members go on while journals are fetched: each journal ends at another time,
+                # so messages would seem lost, or delivered and never sent.
+                traces |= collected
         self.exits.write(self.rig, traces)
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return broken_record(self.backend, self.rig, traces, error)

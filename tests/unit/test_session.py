@@ -799,6 +799,32 @@ def test_a_network_that_is_lost_in_the_middle_leaves_what_was_written(tmp_path: 
     assert (said["verdict"], said["complete"]) == ("unknown", False)
 
 
+def test_members_that_could_not_be_frozen_leave_no_traces_to_judge(tmp_path: Path) -> None:
+    """They go on while their journals are fetched, so these end at different times."""
+
+    class Unfrozen(Noting):
+        has_collected = False
+
+        def apply(self, state: NetworkState) -> None:
+            if state.faults:
+                raise BackendError("the API server is gone")
+            super().apply(state)
+
+        def freeze(self) -> None:
+            raise BackendError("the API server is gone")
+
+        def collect(self) -> Mapping[str, bytes]:
+            self.has_collected = True
+            return super().collect()
+
+    backend = Unfrozen()
+    run = play_it(scenario_of(PAIR), tmp_path, backend)
+
+    assert run.broke_off == "the API server is gone"
+    assert set(run.traces) == {"rig"}
+    assert backend.has_collected, "to be read, and not judged"
+
+
 def test_a_backend_that_cannot_be_had_takes_no_directory(tmp_path: Path) -> None:
     """The next try may have it; and an earlier run is refused before anything begins."""
 
