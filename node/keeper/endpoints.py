@@ -128,28 +128,38 @@ async def _kill(keeper: Keeper) -> Answer:
 
 
 def _pause(keeper: Keeper, body: object) -> Answer:
-    lease = _lease(body)
+    lease, incarnation = _lease(body), _incarnation(body)
     try:
-        keeper.pause(lease)
+        was_running = keeper.pause(lease, incarnation)
     except BusyError as error:
         raise RefusedError(BUSY, str(error)) from None
-    return _paused(keeper)
+    return as_json(_paused(keeper) | {"fresh": was_running})
 
 
 def _renew(keeper: Keeper, body: object) -> Answer:
     keeper.renew(_lease(body))
-    return _paused(keeper)
+    return as_json(_paused(keeper))
 
 
 def _resume(keeper: Keeper) -> Answer:
     keeper.resume()
-    return _paused(keeper)
+    return as_json(_paused(keeper))
 
 
-def _paused(keeper: Keeper) -> Answer:
-    """Answer with the number of lapses, too: by it whoever pauses a member notices that it went on
+def _paused(keeper: Keeper) -> dict[str, Any]:
+    """Return the number of lapses, too: by it whoever pauses a member notices that it went on
     meanwhile."""
-    return as_json({"paused": keeper.state()["paused"], "lapses": keeper.lapses})
+    return {"paused": keeper.state()["paused"], "lapses": keeper.lapses}
+
+
+def _incarnation(body: object) -> int | None:
+    """Return the incarnation that alone is meant; None: whichever runs."""
+    if isinstance(body, bytes) and not body.strip():
+        return None
+    number = parse_mapping(body, '{"incarnation": 3}').get("incarnation")
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+        raise RefusedError(400, f"incarnation is {number!r}: write a number, or leave it out")
+    return number
 
 
 def _lease(body: object) -> float:

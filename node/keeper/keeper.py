@@ -217,12 +217,17 @@ class Keeper:
         member.signal(signal.SIGKILL)
         await member.ended.wait()
 
-    def pause(self, lease: float) -> None:
-        """Stop the member's process for no longer than the lease."""
+    def pause(self, lease: float, incarnation: int | None = None) -> bool:
+        """Stop the member's process for no longer than the lease; BusyError if it is not of the
+        given incarnation. Return whether it ran until now."""
         member = self._living()
+        if incarnation not in (None, member.number):
+            raise BusyError(f"incarnation {incarnation} has ended; {member.number} runs")
+        was_running = not member.is_paused
         member.signal(signal.SIGSTOP)
         member.is_paused = True
         self.renew(lease)
+        return was_running
 
     def renew(self, lease: float) -> None:
         """Let a pause last `lease` seconds from now; do nothing if the member is not paused."""

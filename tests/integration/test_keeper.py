@@ -226,6 +226,19 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
         kept.ask("POST", "/pause", {"lease": 1e9})
 
 
+def test_a_pause_of_one_incarnation_strikes_no_other_one(kept: Kept) -> None:
+    """A run freezes the members that it has started, and not those of a keeper started anew."""
+    kept.open()
+    kept.start()
+    for other, said in ((2, "incarnation 2 has ended"), ("1", "write a number")):
+        with pytest.raises(MemberError, match=said):
+            kept.ask("POST", "/pause", {"lease": 60, "incarnation": other})
+    assert kept.ask("GET", "/state")["paused"] is False
+    for is_fresh in (True, False):
+        said = kept.ask("POST", "/pause", {"lease": 60, "incarnation": 1})
+        assert said == {"paused": True, "lapses": 0, "fresh": is_fresh}
+
+
 def test_a_killed_keeper_leaves_no_member_paused_or_not(kept: Kept) -> None:
     kept.open()
     kept.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +53,9 @@ CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
 """Seconds that members may stay frozen, while their journals and logs are fetched."""
+FREEZE_SPREAD: Final = 1.0
+"""The most seconds from the first to the last member that is frozen: less than the shortest time,
+with `timing: fast`, after which a member suspects one that is silent."""
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
@@ -298,7 +301,8 @@ class KubernetesBackend:
         assert self._leases is not None
         self._leases.frozen()
         # In each pod by itself: one that does not answer keeps no other from it.
-        self._pods.each(_freeze)
+        self._pods.each(lambda pod: pod.freeze(FREEZE_SECONDS))
+        _check_one_moment([pod.stopped for pod in self._pods if pod.stopped is not None])
 
     def collect(self) -> Mapping[str, bytes]:
         """Fetch the journals and logs of all incarnations; returns the traces, by label."""
@@ -308,9 +312,17 @@ class KubernetesBackend:
         return {label: blocks for traces in found for label, blocks in traces.items()}
 
 
-def _freeze(pod: MemberPod) -> None:
-    if pod.is_alive():
-        pod.pause(FREEZE_SECONDS)
+def _check_one_moment(stopped: Sequence[tuple[float, float]]) -> None:
+    """Raise BackendError if members may have gone on for long while others were frozen: they would
+    expel these, and the run would be blamed."""
+    if not stopped:
+        return
+    spread = max(after for _, after in stopped) - min(before for before, _ in stopped)
+    if spread > FREEZE_SPREAD:
+        raise BackendError(
+            f"it took {spread:.1f} s until all members were frozen, where {FREEZE_SPREAD:g} s are "
+            "the most: the API server or a node is slow"
+        )
 
 
 def _features_of_agents(

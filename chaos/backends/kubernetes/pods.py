@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
@@ -40,13 +40,15 @@ JOURNALS_SHARE: Final = 8
 """The part of a container's memory that the journals of one member may take, unless a variable says
 more: whoever judges a run holds the traces of all members."""
 BACK_SECONDS: Final = 15.0
-"""Seconds for which journals are asked for where no keeper answers: the kubelet starts a keeper
-again that has ended, and the journals outlive it."""
+"""Seconds for which a member is frozen, or journals are asked for, where no keeper answers: the
+kubelet starts a keeper again that has ended, and the journals outlive it."""
 AGAIN_SECONDS: Final = 0.5
 JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
 _BY_SIGNAL: Final = 128
 """A container that ended by a signal has this exit code and the signal's number on top."""
+
+T = TypeVar("T")
 
 
 def journals_bound() -> int:
@@ -81,6 +83,9 @@ class MemberPod:
         """The time of the last look that found the last incarnation running."""
         self.end: MemberExit | None = None
         """The exit of the last incarnation; None: it has not ended, as far as is known."""
+        self.stopped: tuple[float, float] | None = None
+        """The time before and the time after the moment at which the last incarnation was frozen;
+        None: it was not, or was paused before."""
         self._lapses: int | None = None
         """The number of pauses that had lapsed in its keeper when this run first paused the
         member."""
@@ -98,10 +103,12 @@ class MemberPod:
         self, method: str, target: str, body: object = None, timeout: float = 10.0
     ) -> dict[str, Any]:
         """Send one request to the keeper; BackendError if it does not answer or refuses."""
-        reply = self._reply(method, target, body, timeout)
+        return self._value(self._reply(method, target, body, timeout), f"{method} {target}")
+
+    def _value(self, reply: Reply, what: str) -> dict[str, Any]:
         value = reply.value()
         if not reply.is_ok or not isinstance(value, dict):
-            raise BackendError(f"{self.pod.name}: {method} {target}: {_said(reply)}")
+            raise BackendError(f"{self.pod.name}: {what}: {_said(reply)}")
         return value
 
     def _reply(
@@ -127,7 +134,7 @@ class MemberPod:
     def start(self, config: dict[str, Any]) -> None:
         """Start a new incarnation of the member."""
         self.incarnations.append(self.keep("POST", "/start", {"config": config})["incarnation"])
-        self.is_paused = False
+        self.is_paused, self.stopped = False, None
         self.seen_alive, self.end, self._told = time.monotonic(), None, ()
 
     def kill(self) -> None:
@@ -156,6 +163,33 @@ class MemberPod:
         """Resume the member."""
         self._check_pause(self.keep("POST", "/resume", {}))
         self.is_paused = False
+
+    def freeze(self, lease: float) -> None:
+        """Pause the last incarnation for good, if it runs. Ask again for `BACK_SECONDS` where no
+        keeper answers."""
+        if not self.incarnations or self.end is not None:
+            return
+        first = time.monotonic()
+        try:
+            last, reply = _patiently(lambda: (time.monotonic(), self._pause_last(lease)))
+        except SilentError:
+            self.is_lost = True
+            raise
+        if reply.status == _BUSY:
+            # It has ended, and its keeper tells how.
+            self.is_alive()
+            return
+        answer = self._value(reply, "POST /pause")
+        self._check_pause(answer)
+        if not self.is_paused:
+            # A request before may have paused it, though no answer came.
+            self.stopped = last if answer["fresh"] else first, time.monotonic()
+        self.is_paused = True
+
+    def _pause_last(self, lease: float) -> Reply:
+        # Not a later one, which a keeper has that was started anew.
+        asked = {"lease": lease, "incarnation": self.incarnations[-1]}
+        return self._reply("POST", "/pause", asked)
 
     def _check_pause(self, answer: Mapping[str, Any]) -> None:
         """Raise LostError if a pause of this run has ended by itself: the judge would believe that
@@ -239,7 +273,7 @@ class MemberPod:
     def _fetch_journals(self, tar: IO[bytes]) -> None:
         """Write the tar of the journals and logs into a file as it comes."""
         try:
-            reply = self._journals_reply(tar)
+            reply = _patiently(lambda: self._journals_reply(tar))
         except TooLongError:
             raise BackendError(
                 f"the journals of {self.name} have more than {self._journals} bytes: make the run "
@@ -249,16 +283,9 @@ class MemberPod:
             raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
 
     def _journals_reply(self, tar: IO[bytes]) -> Reply:
-        until = time.monotonic() + BACK_SECONDS
-        while True:
-            tar.seek(0)
-            tar.truncate()
-            try:
-                return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals, tar)
-            except SilentError:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(AGAIN_SECONDS)
+        tar.seek(0)
+        tar.truncate()
+        return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals, tar)
 
     # -- Its agent -------------------------------------------------------------------------------
 
@@ -298,6 +325,18 @@ class MemberPod:
                 self.agent.renew(lease)
             except LeaseLapsedError as error:
                 raise LostError(f"the network of {self.name} has healed: {error}") from None
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Return what `ask` returns; ask again for `BACK_SECONDS` while no keeper answers."""
+    until = time.monotonic() + BACK_SECONDS
+    while True:
+        try:
+            return ask()
+        except SilentError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(AGAIN_SECONDS)
 
 
 def _said(reply: Reply) -> str:
