@@ -22,6 +22,7 @@ from stormcast.chaos.backends.base import (
     MemberPlan,
 )
 from stormcast.chaos.backends.kubernetes import KubernetesBackend, pods
+from stormcast.chaos.backends.kubernetes import backend as backend_module
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.faults import Partition
@@ -297,6 +298,34 @@ def test_members_that_are_frozen_in_the_middle_of_a_renewal_stay_so(
     backend.freeze()
     time.sleep(LEASE_SECONDS + 1.0)
     assert cluster.keeper(0)["paused"]
+
+
+def test_leases_are_renewed_while_each_thread_of_a_run_fetches_journals(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with as many members as there are threads. That may take longer than a claim lasts."""
+    monkeypatch.setattr(backend_module, "MOST_AT_ONCE", len(NAMES))
+    fetched = threading.Event()
+    monkeypatch.setattr(MemberPod, "collect", lambda *_asked: {} if fetched.wait(30.0) else None)
+    backend = KubernetesBackend(server=cluster)
+    try:
+        backend.open(plan(tmp_path))
+        backend.apply(NetworkState(members=NAMES))
+        collecting = threading.Thread(target=backend.collect)
+        collecting.start()
+        before = [agent.renewals for agent in cluster.agents]
+        until(
+            lambda: all(
+                agent.renewals > was + 1 for agent, was in zip(cluster.agents, before, strict=True)
+            ),
+            15.0,
+            cluster.logs,
+        )
+        fetched.set()
+        collecting.join()
+    finally:
+        fetched.set()
+        backend.close()
 
 
 def test_a_keeper_that_was_started_anew_ends_the_run(

@@ -61,7 +61,8 @@ def test_what_a_keeper_sends_is_unpacked(tmp_path: Path) -> None:
     (folder / "000000.trace").write_bytes(b"trace")
     (tmp_path / "000001" / "member.log").write_bytes(b"")
     place = tmp_path / "out"
-    unpack_untrusted(BytesIO(b"".join(tar_of(tmp_path))), place)
+    tar = BytesIO(b"".join(tar_of(tmp_path)))
+    assert unpack_untrusted(tar, place) == {"000001"}
     found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*.*")}
     assert found == {
         "000001/journal/n0-0000000a/000000.trace": b"trace",

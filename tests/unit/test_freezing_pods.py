@@ -66,7 +66,7 @@ class Run:
         self.backend: Any = KubernetesBackend()
         self.pods = {f"n{number}": member(keeper) for number, keeper in enumerate(self.keepers)}
         self.backend._pods = RunPods(self.pods, self.backend._threads)
-        self.backend._leases = Leases("run-1", (), self.backend._threads)
+        self.backend._leases = Leases("run-1", ())
 
     def freeze(self) -> None:
         self.backend.freeze()

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.keeper.tar_stream import CHUNK, tar_of
+from stormcast.node.trace.journal import segment_name
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -83,6 +85,43 @@ def test_a_file_that_shrinks_while_it_is_sent_breaks_the_answer_off(tmp_path: Pa
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(OSError, match="shorter"):
         list(parts)
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [f"journal/{segment_name(1)}", f"journal/{segment_name(2)}", "member.log", "journal"],
+)
+def test_a_file_that_is_deleted_while_others_are_sent_breaks_the_answer_off(
+    gone: str, tmp_path: Path
+) -> None:
+    """Another run has the keeper, and deletes: the tar would be taken for a whole one."""
+    journal(tmp_path, 3)
+    parts = tar_of(tmp_path)
+    next(parts)
+    if gone == "journal":
+        shutil.rmtree(tmp_path / gone)
+    else:
+        (tmp_path / gone).unlink()
+    with pytest.raises(FileNotFoundError):
+        list(parts)
+
+
+def test_of_a_full_journal_the_oldest_segments_may_go_while_others_are_sent(tmp_path: Path) -> None:
+    journal(tmp_path, 3)
+    parts = tar_of(tmp_path)
+    sent = [next(parts)]
+    for number in range(2):
+        (tmp_path / "journal" / segment_name(number)).unlink()
+    names = set(unpacked(b"".join([*sent, *parts])))
+    assert names == {"config.json", f"journal/{segment_name(2)}", "member.log"}
+
+
+def journal(folder: Path, segments: int) -> None:
+    (folder / "journal").mkdir()
+    for number in range(segments):
+        (folder / "journal" / segment_name(number)).write_bytes(b"x")
+    (folder / "config.json").write_bytes(b"{}")
+    (folder / "member.log").write_bytes(b"n0: left")
 
 
 def test_no_folder_is_an_empty_tar(tmp_path: Path) -> None:

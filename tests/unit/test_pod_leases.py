@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import leases
 from stormcast.chaos.backends.kubernetes.leases import Leases
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
 
 
 class Pod:
@@ -29,13 +30,12 @@ class Pod:
 
 @contextmanager
 def renewing(renew: Callable[[], None]) -> Iterator[Leases]:
-    with ThreadPoolExecutor(1) as threads:
-        made = Leases("run-1", [cast(MemberPod, Pod(renew))], threads)
-        made.start()
-        try:
-            yield made
-        finally:
-            made.stop()
+    made = Leases("run-1", [cast(MemberPod, Pod(renew))])
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +52,37 @@ def ended(made: Any) -> Leases:
 def test_a_session_that_was_silent_for_too_long_is_told_that_it_has_lost_its_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after a look into a debugger, or while the journals of many pods are fetched."""
+    """As after a look into a debugger."""
     monkeypatch.setattr(leases, "LONGEST_SILENCE", 0.1)
     with renewing(lambda: None) as made, pytest.raises(BackendError, match="made no call for"):
         ended(made).check()
+
+
+def test_a_session_that_fetches_journals_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LONGEST_SILENCE", 0.1)
+    with renewing(lambda: None) as made:
+        with made.collecting():
+            time.sleep(0.3)
+        made.check()
+
+
+def test_what_is_lost_while_journals_are_fetched_is_told_once_they_are_there() -> None:
+    """They are of no use: whoever has the pod now may have deleted some."""
+
+    def lose() -> None:
+        if is_lost.is_set():
+            raise LostError("n0 has another run")
+
+    is_lost = threading.Event()
+    with renewing(lose) as made:
+        collecting = made.collecting()
+        collecting.__enter__()
+        is_lost.set()
+        ended(made)
+        with pytest.raises(BackendError, match="n0 has another run"):
+            collecting.__exit__(None, None, None)
+        with made.collecting():
+            pass  # What was lost before was told before.
 
 
 def test_a_session_is_told_that_nothing_is_renewed_when_the_thread_fails() -> None:

@@ -41,31 +41,35 @@ class _InPieces:
         return self._file.read(size)
 
 
-def unpack_untrusted(file: IO[bytes], place: Path) -> None:
-    """Unpack the regular files of a tar, from its beginning, under `place`; BadArchive if it is
-    damaged, or holds more than files with plain paths. Not by `extractall`: the tar must not write
-    outside of `place`, nor make links or devices, nor files with holes, whose size is whatever they
-    claim. However large the tar is, little of it is in memory at a time."""
+def unpack_untrusted(file: IO[bytes], place: Path) -> set[str]:
+    """Unpack the regular files of a tar, from its beginning, under `place`, and return the first
+    parts of their paths; BadArchive if it is damaged, or holds more than files with plain paths.
+    Not by `extractall`: the tar must not write outside of `place`, nor make links or devices, nor
+    files with holes, whose size is whatever they claim. However large the tar is, little of it is
+    in memory at a time."""
     try:
         most = file.seek(0, os.SEEK_END)
         file.seek(0)
         with tarfile.open(fileobj=cast("IO[bytes]", _InPieces(file)), mode=_PLAIN) as tar:
-            number = 0
+            number, found = 0, set[str]()
             while entry := tar.next():
                 number += 1
                 if number > MAX_FILES:
                     raise BadArchive(f"there are more than {MAX_FILES} files")
                 if tar.pax_headers:
                     raise BadArchive("it has headers for all files, and a keeper sends none")
-                _unpack_entry(tar, entry, place, most)
+                found.add(_unpack_entry(tar, entry, place, most).parts[0])
                 # tarfile remembers all entries, each with its headers.
                 tar.members.clear()  # type: ignore[attr-defined]  # not in the stubs
+            return found
     except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
         # tarfile converts some fields without checking them, and follows long names by recursion.
         raise BadArchive(f"the tar is damaged: {one_line(error)}") from None
 
 
-def _unpack_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, most: int) -> None:
+def _unpack_entry(
+    tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, most: int
+) -> PurePosixPath:
     what = repr(shortened(entry.name))
     path = _checked_path(entry.name)
     if not entry.isreg() or entry.issparse():
@@ -78,6 +82,7 @@ def _unpack_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, mos
     made.parent.mkdir(parents=True, exist_ok=True)
     with made.open("wb") as written:
         shutil.copyfileobj(content, written, MAX_HEADER)
+    return path
 
 
 def _checked_path(name: str) -> PurePosixPath:

@@ -26,7 +26,7 @@ from stormcast.chaos.backends.base import (
 )
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
 from stormcast.chaos.backends.kubernetes.direct import DirectWay
-from stormcast.chaos.backends.kubernetes.leases import Leases
+from stormcast.chaos.backends.kubernetes.leases import MOST_AT_ONCE, Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
 from stormcast.chaos.backends.kubernetes.pods import (
     JOURNALS_VARIABLE,
@@ -94,7 +94,7 @@ class KubernetesBackend:
         self._claim = ""
         """The name of this run for keepers; it ends at random, because two runs may have one
         scenario and seed."""
-        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pods")
+        self._threads = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="pods")
         self._pods = RunPods({}, self._threads)
         self._leases: Leases | None = None
         self._bites_before: Bites = {}
@@ -139,7 +139,7 @@ class KubernetesBackend:
         self._pods = RunPods(made, self._threads)
         self._claim = f"{plan.run}-{token_hex(4)}"
         self._pods.each(lambda pod: pod.claim(self._claim))
-        self._leases = Leases(self._claim, tuple(self._pods), self._threads)
+        self._leases = Leases(self._claim, tuple(self._pods))
         self._leases.start()
         self._pods.each(MemberPod.kill)
         self._pods.each(lambda pod: pod.keep("DELETE", "/journals"))
@@ -308,7 +308,9 @@ class KubernetesBackend:
         """Fetch the journals and logs of all incarnations; returns the traces, by label."""
         assert self._plan is not None
         folder = self._plan.folder
-        found = self._pods.each(lambda pod: pod.collect(folder))
+        assert self._leases is not None
+        with self._leases.collecting():
+            found = self._pods.each(lambda pod: pod.collect(folder))
         return {label: blocks for traces in found for label, blocks in traces.items()}
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
@@ -19,22 +20,26 @@ from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
 from stormcast.node.core.errors import NodeError
 
 EVERY_SECONDS: Final = LEASE_SECONDS / 3
+MOST_AT_ONCE: Final = 16
+"""The most pods that are asked at once."""
 LONGEST_SILENCE: Final = 180.0
-"""Seconds without a call of the session after which it counts as hung, and must not keep the
-pods."""
+"""Seconds without a call of the session after which it counts as hung, and must not keep the pods,
+unless it fetches journals: each of its requests then has a bound of its own."""
 
 
 class Leases:
     """Renews the leases of one run."""
 
-    def __init__(self, run: str, pods: Sequence[MemberPod], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, run: str, pods: Sequence[MemberPod]) -> None:
         self.is_applied = False
         """Whether a network state was applied, and not cleared since."""
         self.is_frozen = False
         """Whether members are stopped for good; their pauses are then long, and not renewed."""
         self._run = run
         self._pods = pods
-        self._threads = threads
+        # Threads of its own: to fetch the journals of many pods may take all those of the session
+        # for longer than a claim lasts.
+        self._threads = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="leases")
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="leases", daemon=True)
@@ -51,12 +56,25 @@ class Leases:
         """Stop renewing, and wait for the thread's end."""
         self._over.set()
         self._thread.join()
+        self._threads.shutdown()
 
     def check(self) -> None:
         """Raise BackendError if something was lost; also note that the session still calls."""
         self._seen = time.monotonic()
         if self._failure is not None:
             raise BackendError(f"{self._failure}; run the scenario again")
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Renew leases while journals are fetched, however long that takes; BackendError if
+        something is lost meanwhile: another run may then have deleted some of them."""
+        before, self._seen = self._failure, inf
+        try:
+            yield
+        finally:
+            self._seen = time.monotonic()
+        if self._failure is not before:
+            self.check()
 
     @contextmanager
     def applying(self) -> Iterator[None]:

@@ -258,12 +258,16 @@ class MemberPod:
         with TemporaryFile(dir=place.parent) as tar:
             self._fetch_journals(tar)
             try:
-                unpack_untrusted(tar, place)
+                found = unpack_untrusted(tar, place)
             except BadArchive as error:
                 raise BackendError(f"the journals of {self.name} are refused: {error}") from None
         traces: dict[str, bytes] = {}
         for life, number in enumerate(self.incarnations, 1):
             came = place / f"{number:06}"
+            if came.name not in found:
+                raise BackendError(
+                    f"a journal of {self.name} is gone: another run has the pod, or it was replaced"
+                )
             if (log := came / "member.log").exists():
                 log.replace(folder / self.name / f"{self.name}-{life}.log")
             if (journal := came / "journal").is_dir():

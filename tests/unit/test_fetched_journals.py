@@ -1,0 +1,54 @@
+"""Journals of a member in a pod: all that the run's incarnations wrote, or an error."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes.api import Reply
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
+from stormcast.node.keeper.tar_stream import tar_of
+
+POD = Pod(
+    name="demo-stormcast-0",
+    ordinal=0,
+    addresses=("10.0.0.1",),
+    ports=PORTS,
+    has_agent=False,
+    is_tls=False,
+    secret="",
+    trouble="",
+)
+
+
+class Sends:
+    """A keeper that sends what is in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def ask(self, *asked: Any) -> Reply:
+        into: IO[bytes] = asked[-1]
+        into.writelines(tar_of(self._folder))
+        return Reply(200, "application/x-tar", b"")
+
+
+def test_journals_that_another_run_has_deleted_are_not_those_that_came_before(
+    tmp_path: Path,
+) -> None:
+    """Those of the beginning are there still, and would be judged as the whole run."""
+    kept, api = tmp_path / "kept", Sends(tmp_path / "kept")
+    pod = MemberPod(api, POD, "n0", "token")  # type: ignore[arg-type]  # all that it asks of it
+    for number in (1, 2):
+        (kept / f"{number:06}").mkdir(parents=True)
+        (kept / f"{number:06}" / "config.json").write_bytes(b"{}")
+        pod.incarnations.append(number)
+    assert pod.collect(tmp_path / "run") == {}
+    shutil.rmtree(kept / "000001")
+    with pytest.raises(BackendError, match="a journal of n0 is gone"):
+        pod.collect(tmp_path / "run")
