@@ -24,7 +24,8 @@ ERROR: Final = "error"
 VERDICTS: Final = ("holds", "unknown", "violated", "unsupported", ERROR)
 _OUTCOMES: Final = "`holds`, `unknown`, `violated`, `unsupported` or `error`"
 HANG_SECONDS: Final = 3600.0
-"""A controller that did not call `hear` for so long hangs; no run lasts that long."""
+"""A controller that did not call `hear` for so long hangs, unless its run may take longer: then it
+has so long beyond that, to start members, and to judge."""
 _START_SECONDS: Final = 10.0
 _NOT_READY: Final = 503
 _HUNG: Final = 500
@@ -40,6 +41,8 @@ class ControllerStatus:
         self._faults: dict[str, tuple[str, ...]] = {}
         """By scenario: the faults of which there are figures."""
         self._heard = time.monotonic()
+        self._run_seconds = 0.0
+        """How long the current run may take by the limits of its scenario."""
         self._tell = tell
         self._runs = Counter(
             "stormcast_runs",
@@ -84,6 +87,11 @@ class ControllerStatus:
         """Note that the controller is alive."""
         self._heard = time.monotonic()
 
+    def expect(self, seconds: float) -> None:
+        """Note that a run begins that may take so long."""
+        self.hear()
+        self._run_seconds = seconds
+
     def know(self, scenarios: Iterable[str]) -> None:
         """Make figures of these scenarios, at first zero: a missing figure would be ambiguous."""
         for scenario in scenarios:
@@ -97,6 +105,7 @@ class ControllerStatus:
 
     def end(self, scenario: str, verdict: str, outcome: RunOutcome | None) -> None:
         """Note that a run of a scenario has ended, with its figures if it has an outcome."""
+        self.expect(0.0)
         self._running.labels(scenario).set(0)
         self._runs.labels(scenario, verdict).inc()
         self._ended.labels(scenario).set(time.time())
@@ -142,7 +151,7 @@ class ControllerStatus:
 
     def _live(self) -> Answer:
         silence = time.monotonic() - self._heard
-        is_live = silence < HANG_SECONDS
+        is_live = silence < HANG_SECONDS + self._run_seconds
         return as_json({"live": is_live}, 200 if is_live else _HUNG)
 
     def serve(self, settings: ControlSettings, probes: ControlSettings | None = None) -> list[str]:

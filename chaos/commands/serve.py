@@ -209,6 +209,7 @@ class Controller:
 
     def _outcome(self, file: Path, seed: int) -> RunOutcome:
         scenario = load_scenario(file)
+        self.status.expect(scenario.limits.run + scenario.limits.settle)
         name, settings = f"{file.stem}-{seed}", self.settings
         options: dict[str, Any] = dict(settings.options)
         keys: Keys = ()

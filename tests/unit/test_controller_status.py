@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 
-from stormcast.chaos.commands.controller_status import ControllerStatus
+import pytest
+
+from stormcast.chaos.commands.controller_status import HANG_SECONDS, ControllerStatus
+from stormcast.chaos.commands.serve import serve
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
@@ -59,6 +64,40 @@ def test_figures_are_those_of_the_last_run() -> None:
     assert "f1" not in text, "the last run has none"
     assert 'verdict="error"} 1.0' in text
     assert 'stormcast_run_active{scenario="short"} 0.0' in text
+
+
+def test_a_controller_is_alive_for_as_long_as_its_run_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    status = ControllerStatus(lambda _line: None)
+
+    def is_alive() -> bool:
+        return bool(status.table()["/livez"]["GET"](b"").status == 200)  # type: ignore[union-attr]
+
+    status.expect(3 * HANG_SECONDS)
+    now = 3.9 * HANG_SECONDS
+    assert is_alive()
+    now = 4.1 * HANG_SECONDS
+    assert not is_alive()
+    status.end("long", "holds", None)
+    assert is_alive(), "the next run has not begun yet"
+    now = 5.2 * HANG_SECONDS
+    assert not is_alive()
+
+
+def test_a_controller_learns_how_long_its_run_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[float] = []
+    monkeypatch.setattr(ControllerStatus, "expect", lambda _status, often: expected.append(often))
+    monkeypatch.setattr(signal, "signal", lambda *_words: None)
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "short.yaml").write_text(f"{TEXT}limits: {{run: 2h, settle: 30s}}\n")
+    words = ("--backend", "sim", "--once", "--runs", str(tmp_path / "runs"))
+    serve([*words, "--scenarios", str(tmp_path / "scenarios")])
+    assert 7230.0 in expected
 
 
 def test_it_is_ready_when_it_was_told_so() -> None:
