@@ -59,6 +59,32 @@ def test_how_the_keeper_ended_is_not_told_by_the_container_before_it() -> None:
     assert (found.restarts, found.last_code, found.last_reason) == (0, 0, "")
 
 
+@pytest.mark.parametrize("state", ["running", "terminated", "waiting"])
+def test_an_end_of_the_keeper_counts_from_its_first_moment_on(state: str) -> None:
+    """After a second end within minutes the kubelet waits before it starts the container again."""
+    ended = {"exitCode": 137, "reason": "OOMKilled"}
+    states: dict[str, Any] = {
+        "running": {},
+        "terminated": ended,
+        "waiting": {"reason": "CrashLoopBackOff"},
+    }
+    member = {
+        "name": "member",
+        "restartCount": 2 if state == "running" else 1,
+        "state": {state: states[state]},
+        "lastState": {"terminated": ended},
+    }
+    (found,) = member_pods(Api(Server(pod("demo-stormcast-0", member)), "default"), "demo")
+    assert (found.restarts, found.last_code, found.last_reason) == (2, 137, "OOMKilled")
+
+
+def test_a_keeper_that_waits_to_be_started_first_has_not_ended() -> None:
+    state = {"waiting": {"reason": "ContainerCreating"}}
+    member = {"name": "member", "restartCount": 0, "state": state, "lastState": {}}
+    (found,) = member_pods(Api(Server(pod("demo-stormcast-0", member)), "default"), "demo")
+    assert found.restarts == 0
+
+
 def test_too_few_pods_are_answered_with_the_command_that_makes_more() -> None:
     command = "helm upgrade demo helm/stormcast --namespace testing --reuse-values --set replicas=3"
     with pytest.raises(BackendError, match=command):

@@ -45,7 +45,7 @@ class Pod:
     trouble: str
     """The reason why its containers do not run; empty if they do."""
     restarts: int = 0
-    """The number of times that the container of its keeper was started again."""
+    """The number of times that the container of its keeper has ended."""
     last_code: int = 0
     last_reason: str = ""
     """The exit code of that container when it ended last, and the kubelet's word for it."""
@@ -156,10 +156,12 @@ def _last_end(status: Mapping[str, Any]) -> dict[str, Any]:
     first one: a service mesh puts its own before it."""
     for one in status.get("containerStatuses", ()):
         if one.get("name") == MEMBER:
-            ended = one.get("state", {}).get("terminated") or {}
-            last = ended or one.get("lastState", {}).get("terminated") or {}
+            state = one.get("state", {})
+            last = state.get("terminated") or one.get("lastState", {}).get("terminated") or {}
+            # Not counted yet: the kubelet may wait for minutes before it starts the next one.
+            is_down = bool(last) and "running" not in state
             return {
-                "restarts": int(one.get("restartCount", 0)) + bool(ended),
+                "restarts": int(one.get("restartCount", 0)) + is_down,
                 "last_code": int(last.get("exitCode", 0)),
                 "last_reason": str(last.get("reason", "")),
             }
