@@ -165,12 +165,22 @@ class Keeper:
             self._claim = None
         if self.is_alive and not self._is_default:
             await self.kill()
+        if self._claimed_by:
+            # Another run claimed it while that member ended, and starts its own.
+            return
         if self.settings.starts and not self.is_alive and not self.is_over.is_set():
             self.start()
 
     def _abandon(self) -> None:
         self._say(f"run {self._claimed_by} has not been heard of: its member is ended")
-        self._task = asyncio.ensure_future(self.give_back(self._claimed_by))
+        self._task = asyncio.ensure_future(self._take_back())
+
+    async def _take_back(self) -> None:
+        try:
+            await self.give_back(self._claimed_by)
+        except (NodeError, OSError) as error:
+            # A full disk, for instance. Whoever claims the keeper next can delete journals.
+            self._say(f"the default member does not start: {error}")
 
     # -- Commands ------------------------------------------------------------------------------
 

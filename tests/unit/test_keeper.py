@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import re
 import shutil
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from stormcast.node.control.answers import RefusedError
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
-from stormcast.node.keeper.keeper import Keeper, KeeperSettings
+from stormcast.node.keeper.keeper import Incarnation, Keeper, KeeperSettings
 from stormcast.node.keeper.tar_stream import CHUNK, tar_of
 from stormcast.node.trace.journal import segment_name
 
@@ -52,6 +55,63 @@ def unpacked(data: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         files = {one.name: tar.extractfile(one) for one in tar.getmembers()}
         return {name: file.read() for name, file in files.items() if file is not None}
+
+
+class Ending(Keeper):
+    """Its member takes a while to end. It starts nothing but notes, or its disk is full."""
+
+    def __init__(self, folder: Path, *, is_full: bool = False) -> None:
+        self.said: list[str] = []
+        settings = KeeperSettings(
+            control=ControlSettings(path="x.sock"), folder=folder, starts=True
+        )
+        super().__init__(settings, {}, self.said.append)
+        self.may_end = asyncio.Event()
+        self.starts = 0
+        self._is_full = is_full
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.may_end.is_set()
+
+    async def kill(self) -> None:
+        await self.may_end.wait()
+
+    def start(self, config: Mapping[str, Any] | None = None) -> Incarnation:
+        assert config is None
+        if self._is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.starts += 1
+        return cast(Incarnation, None)
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_what_another_run_claims_while_a_member_ends_is_left_to_that_run(
+    tmp_path: Path, *, is_claimed: bool
+) -> None:
+    async def story() -> int:
+        kept = Ending(tmp_path)
+        kept.claim("a", 30.0)
+        giving = asyncio.ensure_future(kept.give_back("a"))
+        await asyncio.sleep(0)
+        if is_claimed:
+            assert kept.claim("b", 30.0), "nobody has it"
+        kept.may_end.set()
+        await giving
+        return kept.starts
+
+    assert asyncio.run(story()) == (0 if is_claimed else 1)
+
+
+def test_it_is_said_when_the_default_member_cannot_start_after_a_lost_run(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        kept = Ending(tmp_path, is_full=True)
+        kept.may_end.set()
+        kept.claim("a", 0.01)
+        await asyncio.sleep(0.1)
+        return kept.said
+
+    assert "No space left" in asyncio.run(story())[-1]
 
 
 def test_a_folder_comes_out_of_its_tar_as_it_was(tmp_path: Path) -> None:
