@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
+import yaml
+
 from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
@@ -264,7 +266,7 @@ def open_api(kubeconfig: str = "") -> tuple[ApiServer, str]:
             return _Pool(settings), (OF_POD / "namespace").read_text().strip()
         load_kube_config(kubeconfig or None, client_configuration=settings)  # type: ignore[no-untyped-call]
         _all, active = list_kube_config_contexts(kubeconfig or None)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, ValueError, TypeError) as error:
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         said = one_line(error)
         raise BackendError(
             f"no cluster is configured: {said}; set KUBECONFIG to a file that names one"
@@ -311,6 +313,12 @@ class _Pool:
             data = read_bounded(answer, most, timeout, into)
         except HTTPError as error:
             raise UnreachableError(short(error)) from None
+        except ValueError:
+            # Its text has the header, and so the token.
+            raise BackendError(
+                f"the cluster at {self.host} cannot be asked: the token has a line break, or the "
+                "address a character that none can have; mend the file that KUBECONFIG names"
+            ) from None
         if data is None:
             raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
         return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
