@@ -103,8 +103,21 @@ def _peers(chart: Rendered, port: int) -> list[Any]:
     ]
 
 
+def _listeners(chart: Rendered) -> set[str]:
+    """The hosts of all six listeners: keepers, agents and the controller have two each."""
+    words = [*chart.container("member")["args"], *chart.container("controller")["args"]]
+    agent = chart.told("agent.yaml")
+    listeners = [agent["control"], agent["probes"]]
+    listeners += [
+        word.partition("=")[2] for word in words if word.startswith(("--listen=", "--probes="))
+    ]
+    assert len(listeners) == 6
+    return {one.rpartition(":")[0] for one in listeners}
+
+
 KNOBS = (
     Knob("replicas", 5, lambda chart: _members(chart)["replicas"]),
+    Knob("listenHost", "[::]", _listeners, {"[::]"}),
     Knob("images.node.repository", "r.test/n", _image("member"), "r.test/n:0.1.0"),
     Knob("images.node.tag", "7", _image("member"), "stormcast-node:7"),
     Knob("images.node.digest", DIGEST, _image("member"), f"stormcast-node@{DIGEST}"),

@@ -143,6 +143,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}
 {{- end -}}
 
+{{- /* The host of all listeners; values that an upgrade reuses may lack it. */ -}}
+{{- define "stormcast.listenHost" -}}
+{{ .Values.listenHost | default "0.0.0.0" }}
+{{- end -}}
+
 {{- /* File name: text, of what ships with the chart and of what was given. */ -}}
 {{- define "stormcast.scenarios" -}}
 {{- $all := dict -}}
@@ -173,8 +178,8 @@ member.yaml: |
 {{- if .Values.agent.enabled }}
 agent.yaml: |
   table: stormcast
-  control: "0.0.0.0:7802"
-  probes: "0.0.0.0:7812"
+  control: "{{ include "stormcast.listenHost" . }}:7802"
+  probes: "{{ include "stormcast.listenHost" . }}:7812"
   token_file: /etc/stormcast/token/token
   {{- if .Values.tls.enabled }}
   certificate_file: /etc/stormcast/tls/tls.crt
