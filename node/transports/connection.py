@@ -429,6 +429,9 @@ class Connection:
             self._is_ended = True
             if not self.out.parts:
                 self.drop("finished")
+            else:
+                # A stream that has ended stays readable: the loop would ask again at once.
+                self._table.owner.loop.remove_reader(self._fileno)
         elif self._is_ended and self.state is State.OPEN:
             # The other end may still read the frames that wait for it.
             self._table.on_parted(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from typing import Any
 
 import pytest
@@ -132,6 +133,36 @@ async def test_a_stranger_has_a_limited_time_to_end_a_retired_connection(
         begun_at = a.now()
         assert await is_over(a, peer, words, 2.0)
         assert (a.now() - begun_at > 0.6) is (what == "frames")
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+@on_a_loop
+async def test_a_peer_that_has_said_all_and_does_not_read_costs_no_time(
+    is_member: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of its stream is read once or twice, not for as long as frames wait for it."""
+    reads = []
+    real = connection.Connection._on_readable
+    monkeypatch.setattr(
+        connection.Connection, "_on_readable", lambda self: (reads.append(self), real(self))
+    )
+    async with stations(tcp(send_buffer=4096), "a") as (a,):
+        peer = await Peer().join(a)
+        if is_member:
+            a.members = (peer.address.short,)
+            a.transport.on_view([a.address, peer.address])
+        a.send(peer.address.short, *[bytes(8000)] * 40)
+        await peer.say(LENGTH.pack(CLOSING))
+        peer.sock.shutdown(socket.SHUT_WR)
+        await until(lambda: a.transport._table.leaving)
+        before = len(reads)
+        await asyncio.sleep(0.3)
+        (retired,) = a.transport._table.leaving
+        assert retired.out.parts
+        assert len(reads) - before <= 2
+        assert len(await peer.frames(40)) == 40
+        await until(lambda: a.closes("finished") == 1)
 
 
 @on_a_loop
