@@ -149,6 +149,9 @@ class Control:
                 self.connections.rest(kept)
                 # Many requests may have come at once, and to take one waits for nothing.
                 await asyncio.sleep(0)
+            # While the client takes the last answer, the connection has a place, and may lose it.
+            self.connections.rest(kept)
+            await stream.finish(self.connections.limits.request)
         except (OSError, TimeoutError, TlsError):
             # The client went away, or takes too long to take its answer.
             stream.abort()

@@ -67,10 +67,23 @@ class Stream:
                 while await self._reader.read(READ):
                     pass
 
-    def close(self) -> None:
-        """Close the connection, once what was written has left."""
+    async def finish(self, seconds: float) -> None:
+        """Wait until all that was written has left; TimeoutError if the client does not take it in
+        so many seconds."""
         self._say_end()
-        self._writer.close()
+        # From here on `drain` waits for the last byte.
+        self._writer.transport.set_write_buffer_limits(high=0)
+        async with asyncio.timeout(seconds):
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Close the connection, and give up what has not left: a transport that closes waits for a
+        client that does not read, and keeps the descriptor for as long."""
+        self._say_end()
+        if self._writer.transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self._writer.close()
 
     def abort(self) -> None:
         """Close the connection at once."""

@@ -37,6 +37,12 @@ class Wire(asyncio.Transport):
     def write(self, data: Any) -> None:
         self.data += bytes(data)
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
     def can_write_eof(self) -> bool:
         return True
 
