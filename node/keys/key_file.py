@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the file."""
 
-State = tuple[int, int, int, int]
-"""Device, inode, size and time of change: a mounted Secret is replaced, other files are written."""
+State = tuple[int, int, int, int, int]
+"""Device, inode, size, and when bytes and attributes were changed: a mounted Secret is replaced,
+other files are written, and one that others could read is given another mode or owner."""
 
 
 class KeyFile:
@@ -29,6 +30,9 @@ class KeyFile:
         self._say = say
         self._keys: tuple[ClusterKey, ...] = ()
         self._state: State | None = None
+        """Of the file from which the keys were read."""
+        self._refused = ""
+        """Why the file could not be read last, which was said."""
         self._seals: Seals | None = None
         self._timer: TimerHandle | None = None
 
@@ -61,9 +65,10 @@ class KeyFile:
 
     def _look_again(self, loop: AbstractEventLoop) -> None:
         state = self._look()
-        if state != self._state:
-            self._state = state
-            self._change()
+        if state == self._state:
+            self._refused = ""
+        else:
+            self._change(state)
         self._wait(loop)
 
     def _look(self) -> State | None:
@@ -71,15 +76,19 @@ class KeyFile:
             found = Path(self._path).stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
-    def _change(self) -> None:
+    def _change(self, state: State | None) -> None:
+        """Read the file, whose state is another one; a file that cannot be read is tried again."""
         try:
             keys = read_keys(self._path)
         except ConfigError as error:
             # Half a file, while it is written, or a mistake: what was read before is still right.
-            self._say(f"{error}; the keys stay as they were")
+            if str(error) != self._refused:
+                self._refused = str(error)
+                self._say(f"{error}; the keys stay as they were")
             return
+        self._state, self._refused = state, ""
         if keys == self._keys or self._seals is None:
             return
         self._keys = keys

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +178,52 @@ def test_members_follow_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(said) == 2
     assert said[0] == f"seals with key {after[0]}, and opens what key {after[1]} sealed"
     assert "the keys stay as they were" in said[1]
+
+
+def close_to_others(file: Path) -> None:
+    file.chmod(0o600)
+
+
+def allow_others(file: Path, _more: pytest.MonkeyPatch) -> None:
+    """As `cp` leaves it; the mend is the one that the member names."""
+    file.chmod(0o644)
+
+
+def exhaust(_file: Path, more: pytest.MonkeyPatch) -> None:
+    """The process has no descriptor left, for a while."""
+
+    def fail(_path: str) -> tuple[ClusterKey, ...]:
+        raise ConfigError("key_file: Too many open files")
+
+    more.setattr("stormcast.node.keys.key_file.read_keys", fail)
+
+
+@pytest.mark.parametrize("hinder", [allow_others, exhaust])
+def test_keys_that_could_not_be_read_once_are_read_when_they_can(
+    file: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[Path, Any], None]
+) -> None:
+    """What hindered is said once, however often it is tried, and its end changes nothing in the
+    bytes of the file."""
+    monkeypatch.setattr("stormcast.node.keys.key_file.LOOK_SECONDS", 0.01)
+    said: list[str] = []
+    watched = KeyFile(str(file), said.append)
+    watched.read()
+    (old,) = names(file)
+
+    async def story() -> tuple[str, ...]:
+        seals = watched.start(7, 1, asyncio.get_running_loop())
+        with pytest.MonkeyPatch.context() as more:
+            write_keys(file, (new_key(), *read_keys(str(file))))
+            hinder(file, more)
+            await asyncio.sleep(0.1)
+            assert list(seals.names) == [old]
+        close_to_others(file)
+        await asyncio.sleep(0.1)
+        watched.close()
+        return tuple(seals.names)
+
+    found = asyncio.run(story())
+    assert list(found) == names(file)
+    refused, changed = said
+    assert "the keys stay as they were" in refused
+    assert changed == watched.describe()
