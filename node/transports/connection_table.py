@@ -75,7 +75,7 @@ class ConnectionTable:
             partial(self._make, is_initiated=True),
             shares.members,
         )
-        self.strangers = Strangers(shares, owner)
+        self.strangers = Strangers(shares, owner, self._is_fixed)
         self.leaving: dict[Connection, None] = {}
         """Retired, and not yet closed; by age."""
         self.is_closing = False
@@ -188,10 +188,8 @@ class ConnectionTable:
         if self._seals is not None and connection.is_initiated and peer.short in self.open:
             self._give_up(connection, self.open[peer.short])
             return False
-        if peer.short not in self.open and not self._make_room(connection, peer):
-            self.counters["refused_too_many"] += 1
-            connection.drop("too-many")
-            return False
+        if peer.short not in self.open:
+            self._make_room(connection, peer)
         if connection.is_initiated:
             self.dialler.note_answer(connection.remote, peer.short)
         elif self._seals is None:
@@ -249,12 +247,16 @@ class ConnectionTable:
         connection.set_stranger(is_stranger)
         connection.is_rationed = is_stranger and not self.owner.is_peer(connection.peer.short)
 
-    def _make_room(self, connection: Connection, peer: Address) -> bool:
-        """Return whether there is room for a connection with another peer. For a member there is;
-        a stranger (a joiner, a member of another group, or anybody) may take another's place."""
+    def _make_room(self, connection: Connection, peer: Address) -> None:
+        """Make room for a connection with another peer. For a member there is; a stranger (a
+        joiner, a member of another group, or anybody) may take another's place."""
         members = set(self.owner.destinations())
-        others = (one for short, one in self.open.items() if short not in members)
-        return peer.short in members or self.strangers.make_room(connection, others)
+        if peer.short not in members:
+            others = (one for short, one in self.open.items() if short not in members)
+            self.strangers.make_room(connection, others)
+
+    def _is_fixed(self, connection: Connection) -> bool:
+        return connection.peer is not None and self.places.is_fixed(connection.peer.short)
 
     def _choose(self, old: Connection, new: Connection, peer: Address) -> None:
         """Keep one of two connections with a peer: both ends keep the same one."""

@@ -6,7 +6,7 @@ One address has half of a share: a group that starts on one host fits, and other
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from stormcast.node.admission import Bounds, address_key, in_the_way
@@ -25,7 +25,9 @@ one that is only slow keeps its connection, and takes no other's."""
 class Strangers:
     """Decides which connections of strangers stay."""
 
-    def __init__(self, shares: Shares, owner: TransportOwner) -> None:
+    def __init__(
+        self, shares: Shares, owner: TransportOwner, is_fixed: Callable[[Connection], bool]
+    ) -> None:
         self.unknown: dict[Connection, str] = {}
         """Accepted, and the other end has not said who it is; by age, each with its address."""
         self._held: dict[Connection, tuple[int, int]] = {}
@@ -33,6 +35,8 @@ class Strangers:
         to be sent. The one that has held something for longest comes first."""
         self._held_bytes = 0
         self._owner = owner
+        self._is_fixed = is_fixed
+        """Whether the place of the other end is known, and not only what somebody said."""
         self._most_unknown = Bounds(shares.unknown, max(1, shares.unknown // 2))
         self._most_known = Bounds(shares.strangers, max(1, shares.strangers // 2))
 
@@ -44,19 +48,22 @@ class Strangers:
             way[0].drop("evicted")
         self.unknown[connection] = address
 
-    def make_room(self, newcomer: Connection, others: Iterable[Connection]) -> bool:
-        """Make room for a connection whose other end is in no view with this member, among
-        `others` of that kind; return False if none of them can end."""
-        # This member has dialled to say something: such a connection goes last.
-        ranked = sorted(others, key=lambda one: (one.is_initiated, one.last_used))
+    def make_room(self, newcomer: Connection, others: Iterable[Connection]) -> None:
+        """Make room for a connection whose other end is in no view with this member, among `others`
+        of that kind."""
+        ranked = sorted(others, key=lambda one: one.last_used)
+        # This member has dialled to say something: such a connection goes last. But anybody can
+        # have it dial, and half of the places are for those who come.
+        dialled = [one for one in ranked if one.is_initiated and self._is_fixed(one)]
+        last = dict.fromkeys(dialled[-(self._most_known.most // 2) :])
+        ranked = [*(one for one in ranked if one not in last), *last]
         way = in_the_way(
-            ((one, _address_of(one)) for one in ranked), _address_of(newcomer), self._most_known
+            ((one, address_key(one.remote)) for one in ranked),
+            address_key(newcomer.remote),
+            self._most_known,
         )
-        if way and way[0].is_initiated:
-            return False
         if way:
             way[0].drop("evicted")
-        return True
 
     def make_room_for(self, connection: Connection, size: int) -> None:
         """Count the buffer for a frame that a stranger has begun, 0 when it is whole, and what
@@ -113,8 +120,3 @@ class Strangers:
         """Forget that a connection is unknown: its other end has said who it is, or it has
         ended."""
         self.unknown.pop(connection, None)
-
-
-def _address_of(connection: Connection) -> str:
-    """Return the address for which a connection counts: none if this member has dialled it."""
-    return "" if connection.is_initiated else address_key(connection.remote)
