@@ -338,7 +338,7 @@ class ConnectionTable:
             self._is_drained.set()
         lost: set[int] = set()
         unsent = len(connection.out.frames)
-        if self.dialler.on_closed(connection) and unsent:
+        if self.dialler.on_closed(connection, cause) and unsent:
             at = connection.remote
             lost = {short for short, place in self.places.at.items() if place == at}
         if self.is_closing:

@@ -8,12 +8,20 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.transports.peer_places import MAX_LEARNED
 from stormcast.node.transports.stream_sockets import tune
 
 SEARCH_SHARE: Final = 0.25
 """The share of the connections in the making that `search` may use; the others are for members that
 a frame is for."""
+STRANGERS_SHARE: Final = 0.5
+"""The share that dials for strangers may use: anybody can name any place, and one that does not
+answer occupies a connection for as long as dialling may take. A merge asks many at once."""
+MOST_FOR_STRANGERS: Final = 512
+"""The most that they may use, where there are many descriptors."""
+EVICTED: Final = "evicted"
+"""Why a dial ends whose place another one needs."""
 
 if TYPE_CHECKING:
     from stormcast.node.settings.transports import TcpConfig
@@ -52,19 +60,46 @@ class Dialler:
         self._most_searching = max(1, int(most * SEARCH_SHARE))
         self._searching: set[SocketAddress] = set()
         """Addresses in `dialled` that `search` dialled: no frame waited for a member there."""
+        most_strange = max(1, min(int(most * STRANGERS_SHARE), MOST_FOR_STRANGERS))
+        self._most_for_strangers = Bounds(most_strange, max(1, most_strange // 2))
+        self._for_strangers: dict[SocketAddress, str] = {}
+        """Addresses in `dialled` at which only strangers are, by age, each with its host."""
         self._searched: dict[SocketAddress, float] = {}
         """By address, the time of the last search there."""
         self._pauses: dict[SocketAddress, tuple[float, float]] = {}
         """By address at which dialling failed: when to dial again, and the pause after that."""
 
-    def dial(self, at: SocketAddress) -> Connection | None:
-        """Return a connection that is being made; None for an address not to be dialled now."""
+    def dial(self, at: SocketAddress, *, is_peer: bool) -> Connection | None:
+        """Return a connection that is being made, for a frame to a member (`is_peer`) or to a
+        stranger; None for an address not to be dialled now."""
         known = self.dialled.get(at)
         if known is not None:
+            if is_peer:
+                self._for_strangers.pop(at, None)
             return known
-        not_before, _wait = self._pauses.get(at, (0.0, 0.0))
-        if at in self.own or self.is_stopped or self._owner.now() < not_before:
+        if not self._may_dial(at):
             return None
+        if not is_peer:
+            self._make_room_for_stranger(at)
+        elif len(self.dialled) >= self._most and self._for_strangers:
+            self.dialled[next(iter(self._for_strangers))].drop(EVICTED)
+        connection = self._begin(at)
+        if connection is not None and not is_peer:
+            self._for_strangers[at] = address_key(at)
+        return connection
+
+    def _may_dial(self, at: SocketAddress) -> bool:
+        not_before, _wait = self._pauses.get(at, (0.0, 0.0))
+        return at not in self.own and not self.is_stopped and self._owner.now() >= not_before
+
+    def _make_room_for_stranger(self, at: SocketAddress) -> None:
+        """End the oldest dial for a stranger, one of the same host if that has its share, unless
+        there is room. Who answers does so at once, and is no longer among them."""
+        way = in_the_way(self._for_strangers.items(), address_key(at), self._most_for_strangers)
+        if way:
+            self.dialled[way[0]].drop(EVICTED)
+
+    def _begin(self, at: SocketAddress) -> Connection | None:
         if len(self.dialled) >= self._most:
             self._counters["dial_too_many"] += 1
             return None
@@ -82,15 +117,18 @@ class Dialler:
         found = []
         for at in sorted(places, key=lambda at: self._searched.get(at, -inf)):
             connection = self.dialled.get(at)
+            has_room = len(self._searching) < self._most_searching
             if connection is None:
-                if len(self._searching) >= self._most_searching:
+                if not has_room:
                     self._counters["search_too_many"] += 1
                     continue
-                connection = self.dial(at)
+                connection = self._begin(at) if self._may_dial(at) else None
                 if connection is None:
                     continue
                 self._searching.add(at)
                 self._note_search(at)
+            elif has_room and self._for_strangers.pop(at, None) is not None:
+                self._searching.add(at)
             found.append(connection)
         return found
 
@@ -121,12 +159,15 @@ class Dialler:
             self._end(connection.remote)
         self._pauses.pop(connection.remote, None)
 
-    def on_closed(self, connection: Connection) -> bool:
+    def on_closed(self, connection: Connection, cause: str) -> bool:
         """Note that a connection is closed; return whether it was dialled here, and never stood."""
         at = connection.remote
         if self.dialled.get(at) is not connection:
             return False
         self._end(at)
+        if cause == EVICTED:
+            # Nobody knows yet whether somebody is there: a member may have to be dialled there now.
+            return True
         if len(self._pauses) >= MAX_LEARNED:
             self._pauses.clear()
         _not_before, wait = self._pauses.get(at, (0.0, self._config.reconnect_interval))
@@ -143,3 +184,4 @@ class Dialler:
     def _end(self, at: SocketAddress) -> None:
         del self.dialled[at]
         self._searching.discard(at)
+        self._for_strangers.pop(at, None)

@@ -171,11 +171,12 @@ class TcpTransport(Transport):
         if connection is not None:
             return connection
         at = table.places.at.get(peer)
+        is_peer = self.owner.is_peer(peer)
         dialled = None
         if at is None:
             self.owner.want_address(peer)
         elif not table.is_somebody_else_at(at, peer):
-            dialled = table.dialler.dial(at)
+            dialled = table.dialler.dial(at, is_peer=is_peer)
             if dialled is not None:
                 table.strangers.expect(dialled, peer)
         if dialled is None and len(table.missed) < MAX_LEARNED:

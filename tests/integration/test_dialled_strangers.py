@@ -4,16 +4,17 @@ that a member has to dial."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import Hello, pack_hello
-from tests.helpers.station import CLUSTER, Station, on_a_loop, until
-from tests.integration.test_tcp import Peer, connections, crowd, frame_of, narrow
+from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, until
+from tests.integration.test_tcp import Peer, connections, crowd, frame_of, meet, narrow
 
 
 @asynccontextmanager
@@ -93,3 +94,25 @@ async def test_who_was_dialled_at_a_proved_place_stays_when_strangers_come() -> 
         await crowd(a, 20, addresses=10, greets=True)
         assert leader in a.transport._table.open
         assert connections(a) == 8
+
+
+@on_a_loop
+async def test_a_member_is_dialled_while_strangers_name_places_that_never_answer() -> None:
+    """As many as connections may be in the making, and more of them at any time."""
+    async with narrow(members=8) as a, stations(tcp(), "b") as (b,):
+        a.has_group = True
+        meet(a, b)
+        a.send(b.short, b"1")
+        await until(lambda: b.got)
+        a.transport._table.open[b.short].drop("lost")
+        with ExitStack() as stack:
+            for number in range(20):
+                host = f"127.66.0.{1 + number}"
+                silent = stack.enter_context(socket.create_server((host, 0)))
+                where = f"{host}[{silent.getsockname()[1]}]"
+                name = Address(0x7100_0000 + number, "x", where)
+                a.transport.locate(name)
+                a.send(name.short, b"x")
+            a.send(b.short, b"2")
+            # Long before one of those is given up.
+            await until(lambda: len(b.got) == 2, seconds=1.0)

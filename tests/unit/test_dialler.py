@@ -25,8 +25,13 @@ class Dialled:
         self.sock = sock
         self.remote = remote
 
+        self.on_closed: Any = None
+
     def connect(self, timeout: float) -> None:
         self.timeout = timeout
+
+    def drop(self, cause: str) -> None:
+        self.on_closed(self, cause)
 
 
 class Caller:
@@ -42,18 +47,28 @@ class Caller:
 
     def _make(self, sock: socket.socket, remote: SocketAddress) -> Dialled:
         self.made.append(Dialled(sock, remote))
+        self.made[-1].on_closed = self.dialler.on_closed
         return self.made[-1]
 
     def now(self) -> float:
         return self.at
 
-    def dial(self, at: SocketAddress = AT) -> Any:
-        return self.dialler.dial(at)
+    def dial(self, at: SocketAddress = AT, *, is_peer: bool = True) -> Any:
+        return self.dialler.dial(at, is_peer=is_peer)
+
+    def dial_strangers(self, count: int, hosts: int) -> None:
+        """So many places that somebody has named, at so many hosts by turns."""
+        for number in range(count):
+            self.dial((f"127.66.0.{1 + number % hosts}", 1000 + number), is_peer=False)
+
+    @property
+    def hosts(self) -> list[str]:
+        return [host for host, *_ in self.dialler.dialled]
 
     def fail(self) -> None:
         """The last one ends before it stands."""
         last: Any = self.made[-1]
-        assert self.dialler.on_closed(last)
+        assert self.dialler.on_closed(last, "refused")
 
 
 @pytest.fixture(name="caller")
@@ -97,7 +112,7 @@ def test_one_that_stands_is_over_with_its_pauses(caller: Caller) -> None:
     caller.dialler.on_established(stands)
     assert caller.dialler.dialled == {}
     # Its end is none of a dialled one.
-    assert not caller.dialler.on_closed(stands)
+    assert not caller.dialler.on_closed(stands, "lost")
     assert caller.dial() is not None
     caller.fail()
     caller.at = 2.0
@@ -112,9 +127,57 @@ def test_searches_leave_room_for_members_and_come_to_every_place_in_time() -> No
         assert len(caller.dialler.search(gone)) == 2
         assert caller.dial(OTHER) is not None
         for one in list(caller.dialler.dialled.values()):
-            caller.dialler.on_closed(one)
+            caller.dialler.on_closed(one, "connect-timeout")
         caller.at += 10.0
     tried = [one.remote for one in caller.made if one.remote != OTHER]
     assert sorted(tried) == gone
     for one in caller.made:
         one.sock.close()
+
+
+@pytest.fixture(name="busy")
+def _busy() -> Iterator[Caller]:
+    made = Caller(most=16)
+    yield made
+    for one in made.made:
+        one.sock.close()
+
+
+def test_dials_for_strangers_have_half_of_the_places_and_one_host_half_of_those(
+    busy: Caller,
+) -> None:
+    busy.dial_strangers(20, hosts=1)
+    assert len(busy.hosts) == 4
+    busy.dial_strangers(20, hosts=10)
+    assert len(busy.hosts) == 8
+    newest = busy.dial(("127.66.9.9", 1), is_peer=False)
+    assert busy.dialler.dialled[newest.remote] is newest
+    assert len(busy.hosts) == 8
+
+
+def test_a_member_is_dialled_however_many_places_strangers_name(busy: Caller) -> None:
+    busy.dial_strangers(20, hosts=10)
+    members = [("127.0.0.1", 1 + number) for number in range(16)]
+    assert all(busy.dial(at) is not None for at in members)
+    assert busy.hosts == ["127.0.0.1"] * 16
+    assert busy.dial(OTHER) is None
+    assert busy.dial(("127.66.9.9", 1), is_peer=False) is None
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_place_that_a_stranger_named_first_is_a_members_once_one_is_to_be_there(
+    busy: Caller, *, search: bool
+) -> None:
+    first = busy.dial(is_peer=False)
+    found = busy.dialler.search([AT])[0] if search else busy.dial()
+    assert found is first
+    busy.dial_strangers(40, hosts=20)
+    assert busy.dialler.dialled[AT] is first
+
+
+def test_a_dial_that_ends_for_another_is_followed_by_no_pause(busy: Caller) -> None:
+    """Else whoever has a member's place dialled, and many more, keeps the member from it."""
+    busy.dial(is_peer=False)
+    busy.dial_strangers(20, hosts=10)
+    assert AT not in busy.dialler.dialled
+    assert busy.dial() is not None
