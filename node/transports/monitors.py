@@ -148,18 +148,18 @@ class Monitors:
         if at is not None:
             first = at[1] + self._config.offset
             for port in range(first, min(first + self._config.port_range, PORTS - 1) + 1):
-                if await self._watch_port(peer, _text(at), port):
+                if await self._watch_port(peer, (at[0], port, *at[2:])):
                     break
         if self._watched.get(peer.short) is asyncio.current_task():
             del self._watched[peer.short]
             self._on_link(peer.short, False)
 
-    async def _watch_port(self, peer: Address, host: str, port: int) -> bool:
+    async def _watch_port(self, peer: Address, at: SocketAddress) -> bool:
         """Connect to a port. Return False if the peer does not listen there; else wait until the
         connection ends, and return True."""
         try:
             async with asyncio.timeout(self._config.connect_timeout):
-                reader, writer = await asyncio.open_connection(host, port, limit=MAX_HELLO)
+                reader, writer = await self._connect(at)
         except (OSError, TimeoutError):
             return False
         is_peer = False
@@ -176,6 +176,21 @@ class Monitors:
         finally:
             writer.close()
         return is_peer
+
+    async def _connect(
+        self, at: SocketAddress
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        sock = socket.socket(self._interface.family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            with contextlib.suppress(OSError):
+                # From the address in the view: by that the peer tells a member from a stranger.
+                sock.bind(self._interface.host)
+            await asyncio.get_running_loop().sock_connect(sock, at)
+            return await asyncio.open_connection(sock=sock, limit=MAX_HELLO)
+        except BaseException:
+            sock.close()
+            raise
 
     async def _is(
         self, peer: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -218,12 +233,6 @@ class Monitors:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._server.wait_closed()
-
-
-def _text(at: SocketAddress) -> str:
-    """Return a host as asyncio wants it: a link-local address has its interface with it."""
-    scope = at[-1] if len(at) > 2 else 0  # noqa: PLR2004 IPv6 has more than host and port
-    return f"{at[0]}%{scope}" if scope else at[0]
 
 
 def _bound(host: SocketAddress, port: int) -> socket.socket:

@@ -119,6 +119,26 @@ async def test_a_connection_that_stands_is_told_and_its_end_is_told() -> None:
 
 
 @on_a_loop
+async def test_strangers_do_not_take_the_place_of_a_member_at_an_address_of_its_own() -> None:
+    """It watches from the address that the view has of it, by which the watched one knows it."""
+    a = await Member("a", 1, host="127.0.0.2").open()
+    b = await Member("b", 2, host="127.0.0.3", most=8).open()
+    b.monitors.on_view([a.address, b.address])
+    a.watch(b.address)
+    await until(lambda: a.links == [(b.address.short, True)])
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            source = (f"127.0.0.{10 + number % 10}", 0)
+            place = ("127.0.0.3", b.monitors.port)
+            stack.enter_context(socket.create_connection(place, source_address=source))
+            await asyncio.sleep(0.005)
+        await until(lambda: b.monitors.stats()["watchers_evicted"] >= 30)
+    assert a.links == [(b.address.short, True)]
+    await a.close()
+    await b.close()
+
+
+@on_a_loop
 async def test_who_is_not_wanted_any_more_is_not_told_of() -> None:
     async with members("a", "b") as (a, b):
         a.watch(b.address)
