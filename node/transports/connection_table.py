@@ -31,6 +31,7 @@ from stormcast.node.transports.handshake import (
     unpack_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.missed import Missed
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.peer_places import MAX_LEARNED, Places
 from stormcast.node.transports.room import Room
@@ -88,8 +89,7 @@ class ConnectionTable:
         self.hellos: tuple[int, ...] = CLEAR
         self._room = room
         self._serial = 0
-        self.missed: set[int] = set()
-        """Peers for which frames were dropped, because no connection could be made."""
+        self.missed = Missed()
         self._foreign: set[str] = set()
         """Hosts of other clusters that were reported, each once."""
         self._reaper: asyncio.TimerHandle | None = None
@@ -182,7 +182,7 @@ class ConnectionTable:
         self.dialler.on_established(connection)
         if peer == self.places.own:
             if connection.is_initiated:  # Else anybody may have said so, from any address.
-                self.dialler.own.add(connection.remote)
+                self.dialler.note_self(connection.remote)
             connection.drop("self")
             return False
         if self._seals is not None and connection.is_initiated and peer.short in self.open:
@@ -207,8 +207,7 @@ class ConnectionTable:
             self._choose(other, connection, peer)
         if self.is_closing and connection.state is State.OPEN:
             self._retire(connection)
-        if peer.short in self.missed:
-            self.missed.discard(peer.short)
+        if self.missed.take(peer.short):
             self.owner.on_connection_lost(peer.short)
         return True
 
@@ -310,6 +309,7 @@ class ConnectionTable:
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in a view: retire the connections to peers that are not in it."""
         shorts = {member.short for member in members}
+        self.missed.forget_others(self.owner.is_peer)
         self.places.forget_all_but(shorts)
         self.places.on_view(members)
         for member in members:

@@ -20,6 +20,8 @@ STRANGERS_SHARE: Final = 0.5
 answer occupies a connection for as long as dialling may take. A merge asks many at once."""
 MOST_FOR_STRANGERS: Final = 512
 """The most that they may use, where there are many descriptors."""
+SELF_SECONDS: Final = 60.0
+"""Seconds for which an address at which this member itself has answered is not dialled."""
 EVICTED: Final = "evicted"
 """Why a dial ends whose place another one needs."""
 
@@ -45,7 +47,10 @@ class Dialler:
         self.dialled: dict[SocketAddress, Connection] = {}
         """Connections that do not stand yet, by the address they lead to."""
         self.own: set[SocketAddress] = set()
-        """Addresses that lead to this member itself."""
+        """Addresses at which this member listens."""
+        self._selves: dict[SocketAddress, float] = {}
+        """Other addresses that this member itself has answered at, and until when they are not
+        dialled; the latest last. Without keys whoever is dialled can say what it was told."""
         self.answered: dict[SocketAddress, int] = {}
         """By address, the short id of the member there: who answered last, or came last by the
         view."""
@@ -90,7 +95,15 @@ class Dialler:
 
     def _may_dial(self, at: SocketAddress) -> bool:
         not_before, _wait = self._pauses.get(at, (0.0, 0.0))
+        not_before = max(not_before, self._selves.get(at, 0.0))
         return at not in self.own and not self.is_stopped and self._owner.now() >= not_before
+
+    def note_self(self, at: SocketAddress) -> None:
+        """Note that this member itself has answered at an address: another name of its host."""
+        self._selves.pop(at, None)
+        if len(self._selves) >= MAX_LEARNED:
+            del self._selves[next(iter(self._selves))]
+        self._selves[at] = self._owner.now() + SELF_SECONDS
 
     def _make_room_for_stranger(self, at: SocketAddress) -> None:
         """End the oldest dial for a stranger, one of the same host if that has its share, unless
@@ -180,6 +193,7 @@ class Dialler:
         if len(self.answered) >= MAX_LEARNED:
             self.answered.clear()
         self.answered[at] = short
+        self._selves.pop(at, None)
 
     def _end(self, at: SocketAddress) -> None:
         del self.dialled[at]

@@ -16,7 +16,6 @@ from stormcast.node.transports.handshake import LENGTH
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.listener import Listener
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.peer_places import MAX_LEARNED
 from stormcast.node.transports.strangers import MOST_FOR_ONE
 
 if TYPE_CHECKING:
@@ -179,8 +178,8 @@ class TcpTransport(Transport):
             dialled = table.dialler.dial(at, is_peer=is_peer)
             if dialled is not None:
                 table.strangers.expect(dialled, peer)
-        if dialled is None and len(table.missed) < MAX_LEARNED:
-            table.missed.add(peer)
+        if dialled is None and is_peer:
+            table.missed.note(peer)
         return dialled
 
     def _to_everyone(self) -> list[Connection]:

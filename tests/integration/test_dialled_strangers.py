@@ -13,6 +13,7 @@ import pytest
 
 from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import Hello, pack_hello
+from stormcast.node.transports.peer_places import MAX_LEARNED
 from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, until
 from tests.integration.test_tcp import Peer, connections, crowd, frame_of, meet, narrow
 
@@ -116,3 +117,38 @@ async def test_a_member_is_dialled_while_strangers_name_places_that_never_answer
             a.send(b.short, b"2")
             # Long before one of those is given up.
             await until(lambda: len(b.got) == 2, seconds=1.0)
+
+
+def to_nowhere(a: Station[Any], identity: int) -> Address:
+    """A frame for somebody at a place that this host has no way to; the address of that one."""
+    address = Address(identity, "x", "::1[9]")
+    a.transport.locate(address)
+    a.send(address.short, b"x")
+    return address
+
+
+@on_a_loop
+async def test_a_member_is_told_what_it_missed_however_many_strangers_are_out_of_reach() -> None:
+    """They took all places of the list, and none of them ever left it."""
+    async with stations(tcp(), "a") as (a,):
+        a.has_group = True
+        for number in range(MAX_LEARNED):
+            to_nowhere(a, 0x7100_0000 + number)
+        member = Peer()
+        a.members = (member.address.short,)
+        to_nowhere(a, 7)
+        await member.join(a)
+        await until(lambda: a.lost == [7])
+
+
+@on_a_loop
+async def test_who_has_left_is_missed_no_more_and_a_long_list_forgets_its_oldest() -> None:
+    async with stations(tcp(), "a") as (a,):
+        missed = a.transport._table.missed.shorts
+        for number in range(MAX_LEARNED + 2):
+            to_nowhere(a, 0x7100_0000 + number)
+        assert list(missed)[:: MAX_LEARNED - 1] == [0x7100_0002, 0x7100_0001 + MAX_LEARNED]
+        a.has_group = True
+        a.members = (0x7100_0005,)
+        a.transport.on_view([a.address])
+        assert list(missed) == [0x7100_0005]

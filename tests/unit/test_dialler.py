@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from stormcast.node.settings.transports import TcpConfig
-from stormcast.node.transports.dialler import Dialler
+from stormcast.node.transports.dialler import SELF_SECONDS, Dialler
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.peer_places import MAX_LEARNED
 
 LO = Interface("lo", 1, "127.0.0.1", "loopback")
 AT = ("127.0.0.1", 9)
@@ -93,6 +94,29 @@ def test_this_member_is_not_dialled_and_nobody_once_it_ends(caller: Caller) -> N
     caller.dialler.is_stopped = True
     assert caller.dial(OTHER) is None
     assert caller.made == []
+
+
+def test_an_address_at_which_this_member_answered_is_dialled_again_in_time(caller: Caller) -> None:
+    """Anybody can say what it was told, and an honest member may be there later."""
+    caller.dialler.note_self(AT)
+    caller.at = SELF_SECONDS - 1.0
+    assert caller.dial() is None
+    caller.at = SELF_SECONDS
+    assert caller.dial() is not None
+
+
+def test_an_address_of_a_member_is_dialled_whoever_answered_there_before(caller: Caller) -> None:
+    caller.dialler.note_self(AT)
+    caller.dialler.note_answer(AT, 7)
+    assert caller.dial() is not None
+
+
+def test_of_addresses_that_answered_as_this_member_the_latest_are_known(caller: Caller) -> None:
+    for number in range(MAX_LEARNED + 1):
+        caller.dialler.note_self((f"127.66.0.{number % 250}", 1 + number))
+    assert len(caller.dialler._selves) == MAX_LEARNED
+    assert caller.dial(("127.66.0.0", 1)) is not None
+    assert caller.dial(("127.66.0.1", 2)) is None
 
 
 def test_the_pause_after_a_failure_doubles_up_to_its_bound(caller: Caller) -> None:
