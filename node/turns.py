@@ -185,6 +185,10 @@ class Turns:
     def _act_on(self, news: News) -> None:
         """Act on what the stack says besides frames and messages: links, views, messages given up,
         and that it has left."""
+        for view in news.views:
+            # Before the links, which are to these: what strangers have named says less, and may
+            # have left no room.
+            self._members.update((member.short, member) for member in view.members)
         if self._monitors is not None:
             for peer, is_wanted in news.links:
                 self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)

@@ -11,6 +11,7 @@ import pytest
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.port import Abandoned
 from stormcast.node.stack import News
+from stormcast.node.transports.peer_places import MAX_LEARNED
 from stormcast.node.turns import TURNS_AT_ONCE, Turns
 from tests.helpers.station import on_a_loop
 
@@ -34,7 +35,7 @@ def view(number: int, *members: Address) -> View:
 class Member:
     """Turns between a stack and a transport that only note what is done with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_watching: bool = False) -> None:
         self.at = 0.0
         self.log: list[str] = []
         self.deadline = inf
@@ -53,7 +54,7 @@ class Member:
         self.turns.on_left = lambda: self.log.append("left")
         self.turns.on_abandoned = lambda lost: self.log.append(f"abandoned {lost.count}")
         this: Any = self
-        self.turns.start(this, this, None)
+        self.turns.start(this, this, this if is_watching else None)
         self.log.clear()
 
     def start(self, _now: float) -> None: ...
@@ -103,6 +104,10 @@ class Member:
 
     def on_view(self, _members: object) -> None:
         self.log.append("transport's view")
+
+    def change(self, peer: Address | int, *, is_wanted: bool) -> None:
+        where = peer if isinstance(peer, int) else peer.where
+        self.log.append(f"watch {where}" if is_wanted else "watch no more")
 
     def poll(self) -> None:
         self.turns.turn()
@@ -157,6 +162,25 @@ async def test_a_view_is_told_after_what_came_before_it_and_before_who_is_new_in
     member.log.clear()
     member.turns.turn()
     assert member.log == ["deliver [b2]", "end", "transport's view", "view 5"]
+
+
+@pytest.mark.parametrize("strangers", [1, MAX_LEARNED])
+@on_a_loop
+async def test_who_is_new_in_a_view_is_watched_where_the_view_says(strangers: int) -> None:
+    """Whatever strangers have named before: its short id at another place, or so many that there
+    is no room for another one."""
+    member = Member(is_watching=True)
+    named = [Address(B.identity, "x", "127.0.0.9[9]")] if strangers == 1 else []
+    named += [Address(1000 + number, "x") for number in range(strangers)]
+    member.news = News([], [], named, [])
+    member.turns.turn()
+    member.log.clear()
+    member.news = News([view(1, A, B)], [(B.short, True)], [B], [])
+    member.turns.turn()
+    assert f"watch {B.where}" in member.log
+    member.news = News([view(2, A)], [(B.short, False)], [], [])
+    member.turns.turn()
+    assert "watch no more" in member.log
 
 
 @on_a_loop
