@@ -155,7 +155,7 @@ class Agent:
         self._has_lapsed = True
         try:
             await self._clear()
-        except NodeError as error:
+        except (NodeError, OSError) as error:
             # The kernel ends the faults all the same; `/state` shows the error.
             self.trouble = str(error)
 
@@ -168,8 +168,8 @@ class Agent:
         for driver in reversed(self.drivers):
             try:
                 await driver.clear()
-            except NodeError as error:
-                # The other drivers must be cleared, too.
+            except (NodeError, OSError) as error:
+                # The other drivers must be cleared, too. OSError: no descriptor or process is left.
                 failures.append(error)
         if failures:
             raise failures[0]

@@ -275,13 +275,13 @@ class NfqueueDriver:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
-        errors = []
+        errors: list[Exception] = []
         for port in self._ports:
             try:
                 # Without its namespace, the rule is gone, too.
                 if netlink.is_there(port.site.netns):
                     await port.rule.remove()
-            except DriverError as error:
+            except (DriverError, OSError) as error:
                 errors.append(error)
             if port.queue is not None:
                 self._loop.remove_reader(port.queue.fileno())

@@ -47,7 +47,7 @@ class Noting:
         notes: list[str],
         *,
         fails_at: str = "",
-        error: type[DriverError] = DriverError,
+        error: type[Exception] = DriverError,
     ) -> None:
         self.name = name
         self.trials = 0
@@ -89,7 +89,7 @@ class Noting:
 Story = Callable[[Agent, list[str]], Awaitable[None]]
 
 
-def play(story: Story, *, fails_at: str = "", error: type[DriverError] = DriverError) -> list[str]:
+def play(story: Story, *, fails_at: str = "", error: type[Exception] = DriverError) -> list[str]:
     """What the drivers of an agent were told; the one that fails stands behind the other."""
     notes: list[str] = []
 
@@ -245,13 +245,18 @@ def test_a_state_that_cannot_be_applied_whole_is_taken_back() -> None:
     ]
 
 
-def test_what_one_driver_cannot_take_back_does_not_keep_others_from_it() -> None:
+@pytest.mark.parametrize("error", [DriverError, OSError])
+def test_what_one_driver_cannot_take_back_does_not_keep_others_from_it(
+    error: type[Exception],
+) -> None:
+    """OSError: an agent that has no descriptor left starts no program."""
+
     async def story(agent: Agent, _notes: list[str]) -> None:
         await agent.apply(STATE, 0.05)
         await lapse(agent)
         assert agent.trouble == "nft cannot clear"
 
-    assert play(story, fails_at="clear")[2:] == ["nft clear", "other clear"]
+    assert play(story, fails_at="clear", error=error)[2:] == ["nft clear", "other clear"]
 
 
 def test_verbs_wait_in_line() -> None:
