@@ -57,6 +57,8 @@ ASKED: Final = 3
 
 OUTBOX_BYTES: Final = 5
 """`stream` of a gauge event: what waits in the outbox for a destination."""
+RECEIVE_MESSAGES: Final = 3
+"""`stream` of a gauge event: messages that a receive window holds."""
 RECEIVE_WINDOW: Final = (3, 4)
 """`stream` of a gauge event: messages and bytes that a receive window holds."""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.application import ApplicationIndex
+from stormcast.chaos.oracles.g1_held import Held, held
 from stormcast.chaos.oracles.group_index import GroupIndex
 from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import Member
@@ -30,6 +31,7 @@ from stormcast.node.trace import (
     HANDED,
     OFFERED,
     PURGED,
+    RECEIVE_MESSAGES,
     REQUESTED,
     RETRANSMITTED,
     SENT,
@@ -66,6 +68,8 @@ class Evidence:
         self.application = ApplicationIndex()
         """The messages that applications offered and were handed."""
         self.gauges: list[tuple[Member, Event]] = []
+        self.held: list[Held] = []
+        """What receive windows held, by their gauges."""
         self._strangers: dict[int, Member] = {}
         """Members that others name, and that left no trace."""
 
@@ -168,11 +172,19 @@ class Evidence:
             elif kind in _OF_MESSAGES or kind in _OF_CONNECTIONS:
                 self.unicasts.note(member, number, event)
             elif kind == GAUGE:
-                self.gauges.append((member, event))
+                self._note_gauge(member, event)
             elif kind == VIEW:
                 self._note_view(member, number, event)
             elif kind == STOP:
                 member.ended = min(member.ended, event.time)
+
+    def _note_gauge(self, member: Member, event: Event) -> None:
+        self.gauges.append((member, event))
+        if event.stream == RECEIVE_MESSAGES:
+            index = self.groups if event.protocol in MULTICAST else self.unicasts
+            one = held(event, index.open_window(member, event.peer))
+            if one is not None:
+                self.held.append(one)
 
     def _note_view(self, member: Member, number: int, event: Event) -> None:
         # A view without a creator was handed in, in place of a membership protocol.

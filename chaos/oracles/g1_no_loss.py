@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from stormcast.chaos.oracles import application, g1_alarms, g1_multicast, hand_over
+from stormcast.chaos.oracles import application, g1_alarms, g1_held, g1_multicast, hand_over
 from stormcast.chaos.oracles.coverage import Range, first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import view_at
@@ -36,6 +36,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 yield from _lost(entry)
     yield from _thrown_away(evidence)
     yield from g1_multicast.violations(evidence)
+    yield from g1_held.violations(evidence.held)
     yield from g1_alarms.violations(evidence)
     yield from hand_over.found_in(evidence, "G1")
 

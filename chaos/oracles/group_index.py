@@ -110,6 +110,15 @@ class GroupIndex:
         elif kind == ALARM:
             self.alarms.setdefault((member.short, event.peer), []).append(event)
 
+    def open_window(self, member: Member, sender: int) -> Window | None:
+        """Return the window that a member has on somebody's multicasts, as far as it was read."""
+        stream = self.streams.get(sender)
+        windows = stream.windows.get(member.short) if stream is not None else None
+        if not windows:
+            return None
+        window = windows[next(reversed(windows))]
+        return window if window.opened is not None and window.removed is None else None
+
     def _window(self, member: Member, event: Event) -> Window:
         """Return the window of an event; an event that names none is of the newest window."""
         stream = self.stream(self._find(event.peer))

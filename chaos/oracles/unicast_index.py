@@ -43,6 +43,12 @@ class UnicastIndex:
         """By sender, receiver and connection id: entries that are not removed yet."""
         self._epochs: dict[tuple[int, int, int, int], Epoch] = {}
         """By receiver, sender, connection id and number."""
+        self._listening: dict[tuple[int, int], Epoch] = {}
+        """By receiver and sender: the window opened last, while it is there."""
+
+    def open_window(self, member: Member, sender: int) -> Epoch | None:
+        """Return the window that a member has for somebody's unicasts, as far as it was read."""
+        return self._listening.get((member.short, sender))
 
     def entries(self) -> Iterator[SenderLife]:
         """Return all lives of all sender entries."""
@@ -90,7 +96,7 @@ class UnicastIndex:
             if event.stream in _SENDER_STATES:
                 self._note_sender_state(member, noted)
             else:
-                _note_epoch_state(self._epoch(member, event), noted)
+                self._note_epoch_state(self._epoch(member, event), noted)
         elif kind == SYNC:
             self.syncs.setdefault((member.short, event.peer), []).append(event)
 
@@ -132,6 +138,15 @@ class UnicastIndex:
         if event.stream == SENDER_REMOVED:
             del self._open[member.short, event.peer, event.conn]
 
+    def _note_epoch_state(self, epoch: Epoch, noted: Noted) -> None:
+        pair = epoch.connection.receiver.short, epoch.connection.sender.short
+        if noted.event.stream == RECEIVER_OPEN:
+            self._listening[pair] = epoch
+            epoch.opened = epoch.opened or noted
+        elif noted.event.stream == RECEIVER_REMOVED:
+            self._listening.pop(pair, None)
+            epoch.removed = noted
+
 
 def _note_sending(entry: SenderLife, event: Event) -> None:
     entry.activity.append(event)
@@ -152,10 +167,3 @@ def _note_receiving(epoch: Epoch, event: Event) -> None:
         epoch.requested.append(event)
     else:
         epoch.skipped.append(event)
-
-
-def _note_epoch_state(epoch: Epoch, noted: Noted) -> None:
-    if noted.event.stream == RECEIVER_OPEN and epoch.opened is None:
-        epoch.opened = noted
-    elif noted.event.stream == RECEIVER_REMOVED:
-        epoch.removed = noted

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.checks.g1_alarms import without_cause
+from stormcast.pipeline.checks.g1_held import lost_with_windows
 from stormcast.pipeline.losses import excused, windows_of_pairs, with_batch, with_standstill
 from stormcast.pipeline.ranges import before_this, first_gaps, gaps, reached_before, with_last
 from stormcast.pipeline.tables import Tables
@@ -42,6 +43,7 @@ def no_loss(tables: Tables) -> DataFrame:
         _multicast(tables),
         _own(tables),
         application.handed_over(tables, GUARANTEE),
+        lost_with_windows(tables),
         without_cause(tables),
     )
 

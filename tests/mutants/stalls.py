@@ -1,7 +1,7 @@
 """Known bugs of multicasts that wait for a stalled application, or on a connection that is late.
 
-No guarantee asks for what a window had that ended before its application took it, and none says how
-soon a window has room again: tests find these.
+No guarantee says what becomes of messages behind a gap when their window ends before its
+application took them, nor how soon a window has room again: tests find these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.mutants.patches import Patches
 STALLED = "sim/test_stalled_multicasts.py::test_"
 
 
-@hidden("windows that end", STALLED + "what_arrived_of_a_member_that_goes_is_handed_over_later")
+@mutant("windows that end", ("G1",), story="what-a-stalled-member-held-of-one-that-was-excluded-1")
 def untaken_multicasts_end_with_their_window(patches: Patches) -> None:
     """A view that ends a window forgets what a stalled application had yet to take of it."""
     old = Windows.hand_up

@@ -10,8 +10,8 @@ from typing import Any, Final
 from stormcast.node import trace
 from stormcast.node.core import wire
 from tests.oracles.corpus import broken, sound
-from tests.oracles.excuse_corpus import CASES
 from tests.oracles.group_corpus import SILENT, nakack2
+from tests.oracles.held_corpus import CASES
 from tests.oracles.story import Story
 
 __all__ = ["CASES"]
