@@ -249,21 +249,6 @@ def the_excluded_join_again(patches: Patches) -> None:
     patches.put(Casting, "take_gone", lambda *_asked: [])
 
 
-@hidden(
-    "merges",
-    "sim/test_gms_merge.py::"
-    "test_a_regular_view_does_not_take_the_place_of_a_merge_view_that_was_missed",
-)
-def merge_views_may_be_missed(patches: Patches) -> None:
-    """Who has not acked a merge view is sent the next regular view all the same."""
-    old = Casting.cast_merged
-
-    @patches.method(Casting)
-    def cast_merged(self: Casting, view: View, parts: Any, now: float) -> None:
-        old(self, view, parts, now)
-        self._unmerged.clear()
-
-
 # -- What a rig alone makes of frames -------------------------------------------------------------
 
 

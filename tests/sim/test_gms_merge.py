@@ -334,43 +334,6 @@ def test_a_member_that_missed_a_merge_view_does_not_catch_up_without_another_mer
     group.converge("ABC", 5.0)
 
 
-def test_a_regular_view_does_not_take_the_place_of_a_merge_view_that_was_missed() -> None:
-    """B never gets the merge view. The view with the joiner I would come without its digest."""
-    group = split("A:10 AB", "C:10 C")
-    group.add("I")
-    group.drop(wire.VIEW, dest="B", times=10_000)
-    group.disagree()
-    group.advance(11.0)
-    group.rules.clear()
-    group.join("I")
-    group.settle(lambda: group["A"].names == "ABCI", 5.0)
-    group.advance(1.0)
-    assert group["B"].names == "AB"
-    group.watch()
-    group.converge("ABCI", 5.0)
-    assert group["B"].installs[-1].mutual is not None
-
-
-def test_the_view_after_a_merge_view_that_came_late_is_repeated() -> None:
-    """Where B acks the merge view late, it is brought the next one, whose first copy is lost."""
-    group = split("A:10 AB", "C:10 C")
-    group.add("I")
-    late = group.drop(wire.VIEW, dest="B", times=10_000)
-    group.disagree()
-    group.join("I")
-    group.settle(lambda: group["A"].names == "ABCI", 5.0)
-    late.times = 0
-    for _ in range(10_000):
-        if group["B"].names == "ABC":
-            break
-        group.advance(0.0005)
-    group.drop(wire.VIEW, dest="B")
-    group.advance(0.1)
-    assert group["B"].names == "ABC"
-    group.converge("ABCI", 2.0)
-    assert [view.id.number for view in group["B"].views[-3:]] == [10, 11, 12]
-
-
 def test_a_merge_view_that_comes_too_late_to_be_newer_ends_the_merge() -> None:
     group = split("A:10 A", "B:10 B")
     group.rule("delay", wire.VIEW, dest="B", amount=0.2)

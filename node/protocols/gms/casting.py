@@ -48,11 +48,6 @@ class Casting:
         """Joiners that have acked no view yet: a later view, too, must come with a digest."""
         self._acked: set[Address] = set()
         """Members that have acked a view to this member: they join no more."""
-        self._merged = 0
-        """The number of the last merge view that this member cast."""
-        self._unmerged: set[int] = set()
-        """Members that have not acked it. A later view may not take its place: it comes without the
-        digest, and they would miss what was purged without them."""
 
     @property
     def is_waiting(self) -> bool:
@@ -81,7 +76,7 @@ class Casting:
         notice = pack_view(view)
         welcome = pack_join_answer(view, digest) if digest is not None else b""
         for member in view.members:
-            if member == self._state.me or member.short in self._unmerged:
+            if member == self._state.me:
                 continue
             if member not in self._newcomers:
                 self._say(_Copy(view.id.number, member.short, False), wire.VIEW, notice, now)
@@ -96,13 +91,10 @@ class Casting:
         """Send a merge view to every member, each with the part that is meant for it.
 
         Its repeats go on after a newer view, which members of other groups cannot accept before
-        this one. They end when nobody waits for the merge any more. Who has not acked it by then
-        gets no later view either: it takes another merge.
+        this one. They end when nobody waits for the merge any more.
         """
         self._begin(view, now)
         self._newcomers.clear()
-        self._merged = view.id.number
-        self._unmerged = {member.short for member in parts if member != self._state.me}
         until = now + 2 * self._state.config.merge_timeout
         for member, part in parts.items():
             if member != self._state.me:
@@ -173,33 +165,13 @@ class Casting:
         if member is None or state.view is None:
             state.port.drop("not-a-member")
             return
-        has_merged = self._note_merged(member, view_id)
         self._on_held(member, view_id)
         number = state.view.id.number
         if view_id.number > number:
             # This member lags behind. The other one knows whether it may catch up without a merge.
             state.say_view_id(head.source, wire.GET_VIEW, head.transmission)
-        elif has_merged and self._view is state.view:
-            self._bring_late(member, view_id, now)
         elif view_id.number < number:
             self._catch_up(member, view_id, head.transmission)
-
-    def _note_merged(self, member: Address, view_id: ViewId) -> bool:
-        """Note that a member holds the last merge view, or a later one; return whether that is
-        news."""
-        is_news = member.short in self._unmerged and view_id.number >= self._merged
-        if is_news:
-            self._unmerged.discard(member.short)
-        return is_news
-
-    def _bring_late(self, member: Address, view_id: ViewId, now: float) -> None:
-        """Send the current view, if it is a later one, to a member that could not take it before it
-        held the merge view."""
-        view = self._state.view
-        assert view is not None
-        if view_id.number < view.id.number and self._state.follows(view_id):
-            copy = _Copy(view.id.number, member.short, False)
-            self._say(copy, wire.VIEW, pack_view(view), now)
 
     def on_get_view_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """Answer a member that holds an older view than this one, and asks for a newer."""
@@ -251,7 +223,6 @@ class Casting:
             self._view = None
             self._newcomers.clear()
             self._missing.clear()
-            self._unmerged.clear()
             self.settle()
 
     def take_gone(self, view: View) -> list[Address]:
