@@ -167,7 +167,7 @@ def _says(text: str, *values: str | Column) -> Column:
 def _unheard_of(tables: Tables) -> DataFrame:
     """Find members that were heard, or were in a view, and so must have left a trace, but did not:
     run, peer, how."""
-    is_sign = F.col("kind").isin("delivered", "acked", "requested", "sync")
+    is_sign = F.col("kind") == "delivered"
     is_ack = (F.col("kind") == "purged") & ~F.col("protocol").isin(*words.MULTICAST)
     heard = tables.events.where((is_sign | is_ack) & (F.col("peer") != words.GROUP))
     seen = tables.groups.views.withColumn("peer", F.explode("members"))

@@ -46,8 +46,6 @@ _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABAND
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
 _OF_CONNECTIONS: Final = frozenset({CONN, SYNC, ABANDONED})
-_HEARD: Final = frozenset({DELIVERED, ACKED, REQUESTED, SYNC})
-"""Events whose peer sent something before, or is the group."""
 REPEATER: Final = "DUPLICATE"
 """The test protocol that passes on copies."""
 
@@ -216,6 +214,7 @@ class Evidence:
 def _heard_by(member: Member) -> Iterator[int]:
     """Yield the short ids of the members that a member heard, and maybe that of the group."""
     for event in member.events:
-        # A purge of unicasts follows an ack; of multicasts it names nobody.
-        if event.kind in _HEARD or (event.kind == PURGED and event.protocol not in MULTICAST):
+        # A purge of unicasts follows an ack; of multicasts it names nobody. What a member says to
+        # whom it has delivered nothing of, as acks and requests, any stranger can bring about.
+        if event.kind == DELIVERED or (event.kind == PURGED and event.protocol not in MULTICAST):
             yield event.peer
