@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -186,7 +188,7 @@ class Monitors:
             with contextlib.suppress(OSError):
                 # From the address in the view: by that the peer tells a member from a stranger.
                 sock.bind(self._interface.host)
-            await asyncio.get_running_loop().sock_connect(sock, at)
+            await _connected(sock, at)
             return await asyncio.open_connection(sock=sock, limit=MAX_HELLO)
         except BaseException:
             sock.close()
@@ -233,6 +235,23 @@ class Monitors:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._server.wait_closed()
+
+
+async def _connected(sock: socket.socket, at: SocketAddress) -> None:
+    """Wait until a socket is connected. `loop.sock_connect` of uvloop looks also numbers up, in
+    threads that stay."""
+    loop = asyncio.get_running_loop()
+    error = sock.connect_ex(at)
+    if error == errno.EINPROGRESS:
+        is_writable = asyncio.Event()
+        loop.add_writer(sock, is_writable.set)
+        try:
+            await is_writable.wait()
+        finally:
+            loop.remove_writer(sock)
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 def _bound(host: SocketAddress, port: int) -> socket.socket:
