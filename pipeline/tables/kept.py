@@ -19,18 +19,26 @@ def keep(table: DataFrame) -> DataFrame:
     leaves out whatever is made of it.
     """
     if _is_known_to_be_empty(table):
-        return table.limit(0)
+        return _nothing_like(table)
     if table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
         # Spark knows then that all rows are together, and need no shuffle to be sorted or joined.
         table = table.coalesce(1)
     kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
-    return kept.limit(0) if _execution(kept).toRdd().isEmpty() else kept
+    return _nothing_like(kept) if _execution(kept).toRdd().isEmpty() else kept
 
 
 def _is_known_to_be_empty(table: DataFrame) -> bool:
     """Whether the plan says that there are no rows: Spark computes nothing to find out."""
     plan = _execution(table).optimizedPlan()
     return bool(plan.nodeName() == "LocalRelation" and plan.data().isEmpty())
+
+
+def _nothing_like(table: DataFrame) -> DataFrame:
+    """Return a table without rows and with the same columns, as the start of a new plan."""
+    session: Any = table.sparkSession
+    rows = session.sparkContext._jvm.java.util.ArrayList()  # noqa: SLF001 Python rows would take a job
+    nothing = session._jsparkSession.createDataFrame(rows, table._jdf.schema())  # noqa: SLF001
+    return type(table)(nothing, session)
 
 
 def _execution(table: DataFrame) -> Any:  # noqa: ANN401 Py4J has no types

@@ -58,7 +58,12 @@ def test_what_is_made_of_an_empty_table_is_left_out(spark: SparkSession) -> None
 def test_an_empty_table_keeps_its_columns(spark: SparkSession) -> None:
     table = given(spark, ROWS, SCHEMA)
 
-    assert keep(table.where("number > 5")).dtypes == table.dtypes
+    nothing = keep(table.where("number > 5"))
+
+    assert nothing.dtypes == table.dtypes
+    for _again in range(20):
+        nothing = keep(nothing.unionByName(nothing).where("number > 5"))
+    assert str(nothing._jdf.queryExecution().analyzed()).count("\n") <= 1
 
 
 def test_rows_in_one_partition_are_joined_and_sorted_without_a_shuffle(
