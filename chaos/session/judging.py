@@ -226,7 +226,7 @@ def _last_sent(run: RunRecord) -> dict[tuple[str, str | None], float]:
     for (source, to), outgoing in evidence.application.outgoing.items():
         if outgoing.events and (to == GROUP or to in names):
             pair = names[source], names.get(to)
-            at = outgoing.events[-1].time - evidence.begin
+            at = outgoing.events[-1].time - run.zero
             last[pair] = max(last.get(pair, 0.0), at)
     return last
 

@@ -17,12 +17,25 @@ from typing import IO, Any, Final, Self
 from urllib.parse import unquote
 
 from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.language.features import FEATURES
 from stormcast.node.control.answers import Answer, as_json, parse_body
 from tests.helpers.certificates import Files
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.tokens import token_file
+
+A_POD: Final = Pod(
+    name="demo-stormcast-0",
+    ordinal=0,
+    addresses=("10.0.0.1",),
+    ports=PORTS,
+    has_agent=False,
+    is_tls=False,
+    secret="",
+    trouble="",
+)
+"""The first pod of a release, without an agent."""
 
 TOKEN: Final = "0123456789abcdef-pods"  # noqa: S105 of a test
 _PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/(https:)?([^/:]+):(\d+)/proxy(/.*)")

@@ -15,7 +15,14 @@ from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import Hello, pack_hello
 from stormcast.node.transports.peer_places import MAX_LEARNED
 from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, until
-from tests.integration.test_tcp import Peer, connections, crowd, frame_of, meet, narrow
+from tests.integration.test_tcp import (
+    Peer,
+    connections,
+    crowd,
+    meet,
+    narrow,
+    stays_while_others_come,
+)
 
 
 @asynccontextmanager
@@ -65,13 +72,7 @@ async def test_a_joiner_comes_in_however_many_strangers_a_member_has_dialled(pro
                 a.transport.trust(a.transport._table.open[short].peer)
         assert connections(a) == 8
         joiner = await Peer().join(a)
-        for number in range(6):
-            await joiner.say(frame_of(joiner, number + 1))
-            await until(lambda number=number: len(a.got) == number + 1)
-            late = Peer(identity=5000 + number)
-            late.sock.bind((f"127.0.0.{30 + number}", 0))
-            await late.join(a)
-        assert joiner.address.short in a.transport._table.open
+        await stays_while_others_come(a, joiner)
         assert connections(a) == 8
 
 

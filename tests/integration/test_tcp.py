@@ -533,6 +533,17 @@ async def test_of_those_who_do_not_say_who_they_are_the_oldest_go_and_a_joiner_c
         assert connections(a) == 1
 
 
+async def stays_while_others_come(a: Station[Any], joiner: Peer) -> None:
+    """Have a joiner say something each time before another stranger comes; it keeps its place."""
+    for number in range(6):
+        await joiner.say(frame_of(joiner, number + 1))
+        await until(lambda number=number: len(a.got) == number + 1)
+        late = Peer(identity=5000 + number)
+        late.sock.bind((f"127.0.0.{30 + number}", 0))
+        await late.join(a)
+    assert joiner.address.short in a.transport._table.open
+
+
 @on_a_loop
 async def test_of_strangers_who_say_nothing_more_the_oldest_go_and_a_joiner_comes_in() -> None:
     """The joiner has something to say, so it stays when more strangers come."""
@@ -540,13 +551,7 @@ async def test_of_strangers_who_say_nothing_more_the_oldest_go_and_a_joiner_come
         await crowd(a, 10, addresses=5, greets=True)
         assert connections(a) == 4
         joiner = await Peer(identity=7).join(a)
-        for number in range(6):
-            await joiner.say(frame_of(joiner, number + 1))
-            await until(lambda number=number: len(a.got) == number + 1)
-            late = Peer(identity=5000 + number)
-            late.sock.bind((f"127.0.0.{30 + number}", 0))
-            await late.join(a)
-        assert joiner.address.short in a.transport._table.open
+        await stays_while_others_come(a, joiner)
         assert connections(a) == 4
 
 

@@ -11,19 +11,8 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Reply
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
 from stormcast.node.keeper.tar_stream import tar_of
-
-POD = Pod(
-    name="demo-stormcast-0",
-    ordinal=0,
-    addresses=("10.0.0.1",),
-    ports=PORTS,
-    has_agent=False,
-    is_tls=False,
-    secret="",
-    trouble="",
-)
+from tests.helpers.pods import A_POD
 
 
 class Sends:
@@ -43,7 +32,7 @@ def test_journals_that_another_run_has_deleted_are_not_those_that_came_before(
 ) -> None:
     """Those of the beginning are there still, and would be judged as the whole run."""
     kept, api = tmp_path / "kept", Sends(tmp_path / "kept")
-    pod = MemberPod(api, POD, "n0", "token")  # type: ignore[arg-type]  # all that it asks of it
+    pod = MemberPod(api, A_POD, "n0", "token")  # type: ignore[arg-type]  # all that it asks of it
     for number in (1, 2):
         (kept / f"{number:06}").mkdir(parents=True)
         (kept / f"{number:06}" / "config.json").write_bytes(b"{}")

@@ -14,8 +14,8 @@ from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, pods
 from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
+from tests.helpers.pods import A_POD
 
 
 class Keeper:
@@ -73,17 +73,7 @@ class Run:
 
 
 def member(keeper: Any) -> MemberPod:
-    described = Pod(
-        name="demo-stormcast-0",
-        ordinal=0,
-        addresses=("10.0.0.1",),
-        ports=PORTS,
-        has_agent=False,
-        is_tls=False,
-        secret="",
-        trouble="",
-    )
-    made = MemberPod(keeper, described, "n0", "token")
+    made = MemberPod(keeper, A_POD, "n0", "token")
     made.incarnations.append(1)
     return made
 

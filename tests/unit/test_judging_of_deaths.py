@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import worst
-from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.judging import floor_findings, judge_run
 from stormcast.chaos.session.record import Life, RunRecord, ViewSeen
 from stormcast.chaos.session.unowed import unowed_loads
 from stormcast.node import trace
@@ -100,3 +100,16 @@ def test_loads_of_a_later_window_are_looked_for_in_that_window() -> None:
     story.at(40.5).casts(6, 10, number=6).at(40.6).takes(6, 10).quiet(70.0).ends(END)
     assert unowed_loads(SCENARIO, a_run(story, 40.0)) == ()
     assert unowed_loads(SCENARIO, a_run(story, BEGIN)) != ()
+
+
+def test_who_comes_after_a_load_of_a_later_window_misses_nothing_of_it() -> None:
+    """The load of the second window is over when n2 starts, however long ago the first began."""
+    story = Story()
+    for begin in (BEGIN, 40.0):
+        story.rig.record(trace.PHASE, begin, text="begin")
+    story.at(0.6).installs(1, "n0", "n1").at(1.0).casts(1, 5, number=1).at(1.1).takes(1, 5, "n1")
+    story.at(40.5).casts(6, 10, number=6).at(40.6).takes(6, 10, "n1").quiet(70.0).ends(END)
+    lives = {"n0": Life("n0", 0.0, inf), "n1": Life("n1", 0.0, inf), "n2": Life("n2", 5.0, inf)}
+    reached = {("n0", name): [(0.6, 5)] for name in ("n0", "n1")}
+    run = a_run(story, 40.0, lives=lives, reached=reached)
+    assert floor_findings(SCENARIO, run) == []
