@@ -192,12 +192,7 @@ def unowed_multicasts(
     ]
     if not sent:
         return None
-    meant = {
-        short
-        for batch, _count in sent
-        if batch.place >= 0
-        for short in sender.views[batch.place].members
-    }
+    meant = {short for batch, _count in sent for short in batch.members}
     missing = tuple(
         member
         for member in evidence.members.values()
@@ -216,8 +211,10 @@ class _Batch(NamedTuple):
     """Multicasts that left together."""
 
     time: float
-    place: int
-    """The place of the sender's view."""
+    """Of a message in pieces that of its first piece."""
+    members: frozenset[int]
+    """The members of the sender's view, by short id; of a message in pieces those that were there
+    from its first piece to its last."""
     numbers: range
     """As the application's messages to the group are counted."""
 
@@ -228,7 +225,16 @@ def _numbered(evidence: Evidence, sender: Member) -> Iterator[_Batch]:
     outgoing = evidence.application.outgoing.get((sender.short, GROUP))
     if stream is None or outgoing is None:
         return
-    places = {event.lo: place for place, event in zip(stream.sent_in, stream.sent, strict=True)}
+    sent = {event.lo: at for at, event in enumerate(stream.sent)}
     for event, first, last in outgoing.numbers():
         if event.kind == SENT and event.protocol in MULTICAST:
-            yield _Batch(event.time, places[event.lo], range(first, last + 1))
+            pieces = [
+                sent[piece.lo]
+                for large in outgoing.by_piece.get((event.protocol, event.conn, event.lo), ())
+                for piece in large.pieces
+            ]
+            places = {stream.sent_in[at] for at in pieces or (sent[event.lo],)}
+            members = (sender.views[at].members if at >= 0 else () for at in places)
+            began = min((stream.sent[at].time for at in pieces), default=event.time)
+            meant = frozenset.intersection(*map(frozenset, members))
+            yield _Batch(began, meant, range(first, last + 1))

@@ -3,8 +3,9 @@ and when it had arrived.
 
 They are counted in the same way for the simulator and for real members: a multicast is meant for
 the members of its sender's view that are in one view with it, and messages that had not arrived
-when two members parted need not arrive any more. A message in pieces is one message: it is sent
-with its last piece, and has arrived when all of them have.
+when two members parted need not arrive any more. A message in pieces is one message: if all of them
+leave it is sent with its first piece, because who comes later can never have it whole, and it has
+arrived when all of them have.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Facts:
     sent_by_pair: dict[Pair, int] = field(default_factory=dict)
     """The messages that had to arrive."""
     reached: Reached = field(default_factory=dict)
+    """The messages that had arrived, each counted once."""
     reached_of_sent: Reached = field(default_factory=dict)
     """The same, of messages that had to arrive: others do not stand in for them."""
     sent: int = 0
@@ -75,8 +77,9 @@ class _Pieces:
         for outgoing in evidence.application.outgoing.values():
             for large in outgoing.large:
                 self._note(outgoing, large)
-        self._arrived: dict[tuple[int, int, int, int, int], set[int]] = {}
-        """The pieces that have arrived, by receiver, sender, connection, window and message."""
+        self._arrived: dict[tuple[int, int, int, int, int, int], set[int]] = {}
+        """The pieces that have arrived, by receiver, sender, destination, connection, window and
+        message."""
 
     def _note(self, outgoing: Outgoing, large: Large) -> None:
         if large.is_whole:
@@ -85,10 +88,13 @@ class _Pieces:
                 key = outgoing.sender.short, outgoing.dest, piece.conn, piece.lo
                 self._large[(*key, piece.digest)] = span
 
-    def left(self, sender: int, piece: Event) -> int:
-        """Return how many messages left with a piece: one with the last."""
+    def left(self, sender: int, piece: Event) -> tuple[int, int]:
+        """Return how many messages left with a piece, one with the first, and the seqno of its last
+        piece."""
         large = self._large.get((sender, piece.peer, piece.conn, piece.lo, piece.digest))
-        return int(large is not None and piece.hi == large.last)
+        if large is None or piece.lo != large.first:
+            return 0, 0
+        return 1, large.last
 
     def arrived(self, receiver: int, piece: Event) -> tuple[int, int]:
         """Return how many messages arrived with a piece, one with the last that was missing, and
@@ -97,7 +103,10 @@ class _Pieces:
         large = self._large.get((piece.peer, dest, piece.conn, piece.lo, piece.digest))
         if large is None:
             return 0, 0
-        key = receiver, piece.peer, piece.conn, piece.epoch, large.first
+        # The pieces of a multicast are joined within one window; those of a unicast on one
+        # connection, whose window may be opened anew among them.
+        epoch = piece.epoch if dest == wire.GROUP else 0
+        key = receiver, piece.peer, dest, piece.conn, epoch, large.first
         arrived = self._arrived.setdefault(key, set())
         arrived.add(piece.lo)
         if len(arrived) <= large.last - large.first:
@@ -187,21 +196,26 @@ class _Reading:
 
     def _send(self, member: Member, event: Event) -> None:
         count = event.count
+        last = event.hi
         if event.flags & FRAGMENT:
-            count = self._pieces.left(member.short, event)
+            count, last = self._pieces.left(member.short, event)
         self.facts.sent += count
-        is_multicast = event.protocol in MULTICAST or event.peer == wire.GROUP
-        for short in self._audience(member, event) if is_multicast else (event.peer,):
+        self._ledger.leave(member.short, _messages(event, last), count)
+        for short in self._audience(member, event):
             if short in self._names:
                 pair = self._names[member.short], self._names[short]
                 self.facts.sent_by_pair.setdefault(pair, 0)
                 # Nobody wants what is sent to one that has ended: its sender did not know.
                 if count and short not in self._gone:
-                    self._ledger.send(member.short, short, _messages(event, event.hi))
+                    self._ledger.send(member.short, short, _messages(event, last))
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
-        """Yield the members that a multicast is for: members of the sender's view that have not
-        ended, and whose own view, if they have one, has the sender."""
+        """Yield the members that a batch is for. Multicasts are for the members of the sender's
+        view that have not ended, and whose own view, if they have one, has the sender."""
+        if event.protocol not in MULTICAST and event.peer != wire.GROUP:
+            if event.peer != member.short or not event.flags & DONT_LOOPBACK:
+                yield event.peer
+            return
         # Within a turn the view may be written after what was sent in it.
         view = self._views[member.short].get(event.view) or self._now.get(member.short)
         for short in view.members if view is not None else ():
@@ -226,10 +240,6 @@ class _Reading:
         self.facts.last_arrival = max(self.facts.last_arrival, now)
         if not count:
             return
-        pair = source, self._names[member.short]
-        reached = self.facts.reached.setdefault(pair, [])
-        before = reached[-1][1] if reached else 0
-        reached.append((now, before + count))
         self._ledger.arrive(now, event.peer, member.short, _messages(event, last))
 
     def _change_view(self, member: Member, event: Event) -> None:
@@ -254,12 +264,14 @@ class _Reading:
         for (sender, receiver), owed in self._ledger.owed():
             if owed:
                 facts.sent_by_pair[self._names[sender], self._names[receiver]] += owed
-        for time, (sender, receiver), owed in self._ledger.arrivals():
-            reached = facts.reached_of_sent.setdefault(
-                (self._names[sender], self._names[receiver]), []
-            )
-            before = reached[-1][1] if reached else 0
-            reached.append((time, before + owed))
+        for time, (sender, receiver), new, owed in self._ledger.arrivals():
+            pair = self._names[sender], self._names[receiver]
+            _count_on(facts.reached.setdefault(pair, []), time, new)
+            _count_on(facts.reached_of_sent.setdefault(pair, []), time, owed)
+
+
+def _count_on(reached: list[tuple[float, int]], time: float, count: int) -> None:
+    reached.append((time, (reached[-1][1] if reached else 0) + count))
 
 
 def _messages(event: Event, last: int) -> Messages:

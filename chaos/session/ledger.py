@@ -27,11 +27,14 @@ class Messages(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """Messages that arrived, and how many of them were owed, each counted once."""
+    """Messages that arrived, each counted once."""
 
     time: float
     direction: Direction
+    new: int
+    """Those that had not arrived before."""
     owed: int
+    """Those of them that were owed."""
 
 
 class Spans:
@@ -81,7 +84,11 @@ class _Way:
         """Those of before that had arrived."""
         self.seen_sent: Counter[Numbering] = Counter()
         self.seen_came: Counter[Numbering] = Counter()
-        """How many there were so far of equal messages without seqnos."""
+        """How many there were so far of equal messages without seqnos. Those that came are counted
+        from the last parting."""
+        self.all_came: defaultdict[Numbering, Spans] = defaultdict(Spans)
+        self.equal_came: Counter[Numbering] = Counter()
+        """What came since the begin: with seqnos, and without."""
 
     def part(self) -> None:
         """Keep of what was sent what has arrived."""
@@ -94,6 +101,19 @@ class _Way:
         self.sent, self.came = [], []
         # Of equal messages without seqnos nobody knows which were lost: what comes is a new one.
         self.seen_came = self.seen_sent.copy()
+
+    def come(self, messages: Messages, left: int) -> int:
+        """Note messages that came; returns how many of them had not come before. Of equal messages
+        without seqnos as many can come as have left."""
+        numbering, lo, hi = messages
+        if not lo:
+            before = self.equal_came[numbering]
+            self.equal_came[numbering] += hi
+            return min(before + hi, left) - min(before, left)
+        came = self.all_came[numbering]
+        again = sum(last - first + 1 for first, last in came.take(lo, hi))
+        came.add(lo, hi)
+        return hi - lo + 1 - again
 
     def all_owed(self) -> dict[Numbering, Spans]:
         """Return all that is owed, at the end of a run."""
@@ -108,7 +128,15 @@ class Ledger:
 
     def __init__(self) -> None:
         self._ways: defaultdict[Direction, _Way] = defaultdict(_Way)
-        self._arrivals: list[tuple[float, Direction, Messages]] = []
+        self._arrivals: list[tuple[float, Direction, Messages, Messages]] = []
+        """With their own numbers, and with those that `_counted` gives."""
+        self._left: Counter[tuple[int, Numbering]] = Counter()
+        """The messages without seqnos that left, by sender and digest."""
+
+    def leave(self, sender: int, messages: Messages, count: int) -> None:
+        """Note messages that left, for whomever."""
+        if not messages.lo:
+            self._left[sender, messages.numbering] += count
 
     def send(self, sender: int, receiver: int, messages: Messages) -> None:
         """Note messages that left for a member."""
@@ -118,9 +146,9 @@ class Ledger:
     def arrive(self, time: float, sender: int, receiver: int, messages: Messages) -> None:
         """Note messages that arrived at a member."""
         way = self._ways[sender, receiver]
-        messages = _counted(messages, way.seen_came)
-        way.came.append(messages)
-        self._arrivals.append((time, (sender, receiver), messages))
+        counted = _counted(messages, way.seen_came)
+        way.came.append(counted)
+        self._arrivals.append((time, (sender, receiver), messages, counted))
 
     def part(self, one: int, other: int) -> None:
         """Note that two members parted: what is under way between them is owed no more."""
@@ -136,10 +164,12 @@ class Ledger:
     def arrivals(self) -> Iterator[Arrival]:
         """Yield what arrived, in order of time. Ends the ledger: what arrived is owed no more."""
         owed = {direction: way.all_owed() for direction, way in self._ways.items()}
-        for time, direction, (numbering, lo, hi) in self._arrivals:
+        for time, direction, messages, (numbering, lo, hi) in self._arrivals:
+            left = self._left[direction[0], numbering]
+            new = self._ways[direction].come(messages, left)
             spans = owed[direction].get(numbering)
             taken = spans.take(lo, hi) if spans is not None else ()
-            yield Arrival(time, direction, sum(last - first + 1 for first, last in taken))
+            yield Arrival(time, direction, new, sum(last - first + 1 for first, last in taken))
 
 
 def _counted(messages: Messages, seen: Counter[Numbering]) -> Messages:

@@ -83,7 +83,7 @@ def _late(tables: Tables, wanted: DataFrame) -> DataFrame:
         .withColumn("wanted", F.coalesce("wanted", "owed"))
     )
     key = [*PAIR, "by", "begin", "wanted", "is_of_all"]
-    arrived = steps.where(F.col("arrived") > 0).select(
+    arrived = steps.where(~F.col("is_sending")).select(
         *PAIR, "time", "number", "receiver", "arrived", "met"
     )
     is_in_time = F.col("time") - F.col("begin") <= F.col("by") + _NANOSECOND

@@ -1,9 +1,10 @@
 """Messages by pair of names: what was sent to whom, what had arrived of it, and when they parted.
 
-A message in pieces is sent with its last piece, and has arrived when all of them have. A multicast
-is for the members of its sender's view, as far as they have its sender in theirs. What had not
-arrived when two members parted need not arrive any more, and does not stand in for another message
-if it comes all the same: messages are told apart by their seqnos.
+A message in pieces is sent with its first piece, because who comes later can never have it whole,
+and has arrived when all of them have. A multicast is for the members of its sender's view, as far
+as they have its sender in theirs. What had not arrived when two members parted need not arrive any
+more, and does not stand in for another message if it comes all the same: messages are told apart by
+their seqnos.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _LARGE: Final = (*DEST, "conn", "trim")
 
 def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     """Return what happened between two names in these runs: run, source, dest, time, number (of the
-    event), receiver (of an arrival), is_sending, and numbers of messages: arrived, met (those of
-    them that had to arrive), owed (that had to arrive; where somebody parted it is told by their
-    arrival)."""
+    event), receiver (of an arrival), is_sending, and numbers of messages: arrived (for the first
+    time), met (those that had to arrive), owed (that had to arrive; where somebody parted it is
+    told by their arrival)."""
     names = keep(
         tables.members.incarnations.join(runs, "run", how="left_semi").select(
             "run", "short_id", "label", "name", "ended"
@@ -48,11 +49,14 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     sent = keep(_sent(events, large))
     ends = keep(_ends(events, names))
     is_for_one = F.col("dest_id") != words.GROUP
+    is_muted = (F.col("dest_id") == F.col("sender")) & (
+        F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
+    )
     meant = _meant(tables, views, sent.where(~is_for_one), names, ends)
     sendings = _unless_gone(
-        _named(sent.where(is_for_one).unionByName(meant), names, "dest_id"), ends
+        _named(sent.where(is_for_one & ~is_muted).unionByName(meant), names, "dest_id"), ends
     ).withColumnRenamed("dest_id", "receiver")
-    arrivals = _named(_arrived(events, large), names, "receiver")
+    arrivals = _new(_named(_arrived(events, large), names, "receiver"), sent)
     partings = keep(_partings(views, names, ends))
     wanted = keep(_with_numbers(_until_parted(sendings, partings)))
     arrivals = _with_numbers(_until_parted(arrivals, partings))
@@ -76,7 +80,7 @@ def _of_arrivals(found: DataFrame) -> DataFrame:
     return found.select(
         *(*PAIR, "time", "number", "receiver"),
         F.lit(False).alias("is_sending"),
-        F.col("count").alias("arrived"),
+        F.col("new").alias("arrived"),
         "met",
         F.when(is_owed_by_it, F.col("met")).otherwise(0).alias("owed"),
     )
@@ -131,16 +135,17 @@ def _sent(events: DataFrame, large: DataFrame) -> DataFrame:
         *_numbering(),
     )
     columns = ("run", "sender", "dest_id", "number", "time", "count", "flags", "view", *_KNOWN_BY)
-    lasts = large.withColumnRenamed("dest", "dest_id").withColumnRenamed("last", "hi")
-    key = ["run", "sender", "dest_id", "conn", "trim", "hi"]
+    firsts = large.withColumnRenamed("dest", "dest_id").withColumnRenamed("first", "lo")
+    key = ["run", "sender", "dest_id", "conn", "trim", "lo"]
     return (
         rows.where(~is_fragment())
         .select(*columns)
         .unionByName(
             rows.where(is_fragment())
-            .join(lasts.select(*key), key, how="left_semi")
+            .join(firsts.select(*key, "last"), key, how="inner")
             .withColumn("count", F.lit(1).cast("bigint"))
-            .withColumn("lo", F.col("hi"))
+            .withColumn("lo", F.col("last"))
+            .withColumn("hi", F.col("last"))
             .select(*columns)
         )
     )
@@ -167,7 +172,10 @@ def _arrived(events: DataFrame, large: DataFrame) -> DataFrame:
         F.col("peer").alias("sender"),
         F.col("short_id").alias("receiver"),
         F.when(is_multicast(), words.GROUP).otherwise(F.col("short_id")).alias("dest"),
-        *("number", "time", "count", "flags", "conn", "epoch", "lo", "hi"),
+        *("number", "time", "count", "flags", "conn", "lo", "hi"),
+        # The pieces of a multicast are joined within one window; those of a unicast on one
+        # connection, whose window may be opened anew among them.
+        F.when(is_multicast(), F.col("epoch")).otherwise(0).alias("epoch"),
         *_numbering(),
     )
     columns = ("run", "sender", "receiver", "number", "time", "count", *_KNOWN_BY)
@@ -206,6 +214,32 @@ def _numbering() -> tuple[Column, Column]:
         counted_by.alias("counted_by"),
         counter.otherwise(F.col("digest")).cast("bigint").alias("counter"),
     )
+
+
+def _new(arrivals: DataFrame, sent: DataFrame) -> DataFrame:
+    """Add how many of the messages had not arrived before (`new`). Of equal messages without seqnos
+    as many can arrive as have left."""
+    is_without = F.col("counted_by") == "digest"
+    key = (*_WAY, *_NUMBERING)
+    in_turn = Window.partitionBy(*key).orderBy("time", "number")
+    before = F.coalesce(F.sum("count").over(before_this(in_turn)), F.lit(0))
+    left = (
+        sent.where(is_without)
+        .groupBy("run", "sender", *_NUMBERING)
+        .agg(F.sum("count").alias("left"))
+    )
+    equal = (
+        arrivals.where(is_without)
+        .join(left, ["run", "sender", *_NUMBERING], how="left")
+        .withColumn("new", F.least("count", F.coalesce("left", F.lit(0)) - before))
+        .drop("left")
+    )
+    by_number = Window.partitionBy(*key).orderBy("lo", "time", "number")
+    covered = F.coalesce(F.max("hi").over(before_this(by_number)), F.lit(0))
+    numbered = arrivals.where(~is_without).withColumn(
+        "new", F.col("hi") - F.greatest(F.col("lo") - 1, covered)
+    )
+    return numbered.unionByName(equal).withColumn("new", F.greatest("new", F.lit(0)))
 
 
 def _with_numbers(batches: DataFrame) -> DataFrame:

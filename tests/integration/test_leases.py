@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 LEASE = 1.0
 GRACE = 1.0
 """Seconds after a lease by which the network is to be healed."""
-POINTS = 50
+POINTS = range(20)
+MORE_POINTS = range(20, 50)
 AT_ONCE = 5
 PROGRAM = Path(__file__).parent / "controller.py"
 
@@ -103,12 +104,13 @@ def meet(stack: ExitStack, begun: Begun) -> Victim:
     return victim
 
 
+@pytest.mark.parametrize("points", [POINTS, pytest.param(MORE_POINTS, marks=pytest.mark.long)])
 def test_the_network_heals_within_its_lease_whoever_is_killed_at_whatever_moment(
-    tmp_path: Path,
+    points: range, tmp_path: Path
 ) -> None:
-    """Fifty moments drawn from a seed, in the middle of states that are applied and renewed. The
-    agent may be one that dies with the controller, or one that lives on."""
-    for first in range(0, POINTS, AT_ONCE):
+    """Moments drawn from seeds, in the middle of states that are applied and renewed. The agent may
+    be one that dies with the controller, or one that lives on."""
+    for first in points[::AT_ONCE]:
         with ExitStack() as stack:
             begun = [
                 begin(stack, tmp_path / str(seed), seed, ("bound", "free")[seed % 2])

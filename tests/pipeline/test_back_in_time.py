@@ -60,6 +60,19 @@ timeline:
   - {at: 1s, do: crash, member: n1, for: 1s}
   - {at: 3s, do: crash, member: n2}
 """
+TWICE = """
+name: twice-or-never
+guarantees: [G8]
+cluster: {members: 3, stack: udp, timing: fast, max_batch: 1}
+workload:
+  - {do: unicast, from: n0, to: all, count: 80, rate: 50/s, start: 1s, flags: NO_RELIABILITY}
+  - {do: multicast, from: n1, count: 80, rate: 50/s, start: 1s, flags: NO_RELIABILITY}
+  - {do: unicast, from: n1, to: all, count: 20, rate: 20/s, start: 1s, flags: DONT_LOOPBACK}
+timeline:
+  - {at: 0s, do: loss, rate: 40%, for: 20s}
+  - {at: 0s, do: duplicate, rate: 100%, for: 20s}
+limits: {run: 60s}
+"""
 EXPECTED = 24
 """Expectations of each run."""
 AT_THE_END = -1.0
@@ -69,7 +82,7 @@ def scenarios(first: int, number: int) -> dict[str, Scenario]:
     """Scenarios as the search draws them, one with large messages, and one without a group."""
     seeds = [seed for seed in range(first, first + 3 * number) if is_group(seed)][:number]
     drawn = {f"seed-{seed}": generate(seed) for seed in seeds}
-    written = {"large": LARGE, "no-group": WITHOUT_A_GROUP}
+    written = {"large": LARGE, "no-group": WITHOUT_A_GROUP, "twice": TWICE}
     return {f"{name}-{first}": parse_scenario(text) for name, text in written.items()} | drawn
 
 

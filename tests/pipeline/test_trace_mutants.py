@@ -19,7 +19,8 @@ from tests.pipeline.batch import export_run, write_run
 
 pytestmark = pytest.mark.slow
 
-SEED, NUMBER = 20, 60
+SEED, NUMBER = 20, 25
+MORE = range(21, 24)
 
 
 def verdicts_of(mutant: TraceMutant) -> dict[str, str]:
@@ -56,5 +57,8 @@ def disagreements(spark: SparkSession, seed: int, number: int, folder: Path) -> 
     return found
 
 
-def test_two_judges_agree_on_changed_traces(spark: SparkSession, tmp_path: Path) -> None:
-    assert disagreements(spark, SEED, NUMBER, tmp_path) == {}
+@pytest.mark.parametrize(
+    "seed", [SEED, *(pytest.param(seed, marks=pytest.mark.long) for seed in MORE)]
+)
+def test_two_judges_agree_on_changed_traces(spark: SparkSession, seed: int, tmp_path: Path) -> None:
+    assert disagreements(spark, seed, NUMBER, tmp_path) == {}

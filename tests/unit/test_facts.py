@@ -14,15 +14,17 @@ from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.owed import unowed_multicasts
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.facts import facts_of, resync_of
-from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.judging import expectation_findings, judge_run
 from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import HANDED, pack_block, pack_text, read_blocks_untrusted
 from tests.oracles.parted import BY, PARTED
+from tests.oracles.story import Story
 
 GROUP = """
 name: what-befalls-a-group
@@ -297,3 +299,53 @@ def test_what_is_owed_no_more_stands_in_for_nothing(name: str) -> None:
     reached = facts.reached_of_sent["n0", "n1"]
     assert facts.sent_by_pair["n0", "n1"] == PARTED[name].wanted
     assert [count for time, count in reached if time <= BY][-1] == PARTED[name].had
+
+
+TWICE = """
+name: half-is-lost-and-half-comes-twice
+guarantees: [G8]
+cluster: {members: 2, stack: udp, timing: fast, max_batch: 1}
+workload:
+  - {do: unicast, from: n0, to: all, count: 200, rate: 50/s, start: 1s, flags: NO_RELIABILITY}
+  - {do: unicast, from: n1, to: all, count: 20, rate: 20/s, start: 1s, flags: DONT_LOOPBACK}
+timeline:
+  - {at: 0s, do: loss, from: n0, to: n1, rate: 45%, for: 20s}
+  - {at: 0s, do: duplicate, from: n0, to: n1, rate: 100%, for: 20s}
+expect:
+  - {by: 15s, delivered: {from: n0, to: n1, count: 200}}
+  - {by: 15s, delivered: {from: n0, to: n1, count: 60}}
+  - {by: 15s, delivered: {from: n1, to: all}}
+limits: {run: 30s}
+"""
+
+
+def test_a_message_that_comes_twice_counts_once() -> None:
+    scenario = parse_scenario(TWICE)
+    run = simulate(scenario, 1)
+
+    assert 60 < run.reached["n0", "n1"][-1][1] < 150 < run.delivered
+    said = [finding.verdict for finding in expectation_findings(scenario, run)]
+    assert said == [Verdict.VIOLATED, Verdict.HOLDS, Verdict.HOLDS]
+
+
+def test_what_a_sender_keeps_from_itself_is_owed_to_nobody() -> None:
+    run = simulate(parse_scenario(TWICE), 1)
+
+    assert ("n1", "n1") not in run.sent_by_pair
+    assert run.sent_by_pair["n1", "n0"] == 20
+
+
+def test_a_message_in_pieces_was_never_for_who_came_amid_it() -> None:
+    story = Story().installs(1, "n0", "n1").installs(1, "n2")
+    story.at(1.0).offers(1, to="").cuts(1, 3, to="").casts(1, number=1, piece=True, muted=True)
+    story.at(2.0).installs(2, "n0", "n1", "n2", merge=True).at(3.0)
+    for seqno in (2, 3):
+        story.casts(seqno, number=1, piece=True, muted=True)
+    evidence = evidence_of(story.quiet(15.0).ends(20.0).told())
+    n0, _n1, n2 = sorted(evidence.members.values(), key=lambda member: member.label)
+
+    unowed = unowed_multicasts(evidence, n0, [1], 0)
+
+    assert unowed is not None
+    assert unowed.missing == (n2,)
+    assert not unowed.is_alone

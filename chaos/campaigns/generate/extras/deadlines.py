@@ -7,9 +7,7 @@ from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.campaigns.generate.extras.changes import largest
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import Expect, ExpectView
 
@@ -58,7 +56,7 @@ def gives_nothing_up(scenario: Scenario) -> bool:
         return False
     if not all(_keeps_all(step) and _comes_back(step, scenario) for step in scenario.timeline):
         return False
-    return not scenario.needs or (_finds_its_group(scenario) and not _has_pieces(scenario))
+    return not scenario.needs or _finds_its_group(scenario)
 
 
 def _keeps_all(step: Step) -> bool:
@@ -91,13 +89,6 @@ def _finds_its_group(scenario: Scenario) -> bool:
     actions = [step.action for step in scenario.timeline]
     starts = [action for action in actions if isinstance(action, STARTING)]
     return len(starts) <= 1 and (not starts or all(isinstance(one, CALM) for one in actions))
-
-
-def _has_pieces(scenario: Scenario) -> bool:
-    """Whether messages come in pieces. Of one that is sent while a view brings two together the
-    first pieces are owed to nobody new, yet G8 counts it as sent."""
-    frag = settings_of(scenario).of("FRAG")
-    return frag is not None and largest(scenario) > frag.frag_size
 
 
 def _last(scenario: Scenario) -> float:
