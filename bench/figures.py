@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from statistics import median
 from typing import Any, Final
 
@@ -22,9 +23,10 @@ def headline(work: Work, figures: Round) -> float | None:
 
 
 def summary(work: Work, rounds: Sequence[Round]) -> Rounds | None:
-    """Return the headlines of several rounds; None when there are none."""
+    """Return the headlines of several rounds; None when some round has none: a median of the others
+    would be too good."""
     values = [value for each in rounds if (value := headline(work, each)) is not None]
-    return Rounds(rounds=tuple(values)) if values else None
+    return Rounds(rounds=tuple(values)) if values and len(values) == len(rounds) else None
 
 
 def details(work: Work, rounds: Sequence[Round]) -> dict[str, float | None]:
@@ -45,6 +47,11 @@ def ratio(ours: float | None, theirs: float | None) -> float | None:
     return round(ours / theirs, 3) if ours is not None and theirs else None
 
 
+def _spread(found: Rounds | None) -> float | None:
+    """Return the spread, as far as JSON can have it."""
+    return round(found.spread, 4) if found and isfinite(found.spread) else None
+
+
 def report(work: Work, rounds: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
     """Return the figures of a run, as JSON has them."""
     summaries = {name: summary(work, done) for name, done in rounds.items()}
@@ -55,9 +62,7 @@ def report(work: Work, rounds: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
         "unit": work.unit,
         "peers": {name: value for name, value in medians.items() if name != OURS},
         "ratio": {name: ratio(ours, value) for name, value in medians.items() if name != OURS},
-        "spread": {
-            name: round(found.spread, 4) if found else None for name, found in summaries.items()
-        },
+        "spread": {name: _spread(found) for name, found in summaries.items()},
         "details": {name: details(work, done) for name, done in rounds.items()},
         "rounds": {name: list(done) for name, done in rounds.items()},
     }

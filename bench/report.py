@@ -50,7 +50,8 @@ def lines(result: Result, said: dict[str, Any]) -> list[str]:
         if value is None:
             found.append(f"  {name:14} nothing")
             continue
-        line = f"  {name:14} {value:12,.0f}  spread {spread:.1%} over {len(rounds)} rounds"
+        apart = "unbounded" if spread is None else f"{spread:.1%}"
+        line = f"  {name:14} {value:12,.0f}  spread {apart} over {len(rounds)} rounds"
         if (factor := said["ratio"].get(name)) is not None:
             line += f"  ours × {factor:.2f}"
         if more := said["details"][name]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 
@@ -18,5 +19,8 @@ class Rounds:
 
     @property
     def spread(self) -> float:
-        """(highest - lowest) / median."""
-        return (max(self.rounds) - min(self.rounds)) / self.median
+        """(highest - lowest) / median; 0 if all are 0, infinity if only the median is."""
+        apart = max(self.rounds) - min(self.rounds)
+        if not self.median:
+            return inf if apart else 0.0
+        return apart / self.median

@@ -9,7 +9,9 @@ from typing import Any, Final
 from bench import machine
 from bench.cluster import Plan, Say, measure
 from bench.errors import BenchError
+from bench.goals import is_good
 from bench.report import as_json
+from bench.table import number, per_cent
 from bench.work import OURS, Work
 
 BASE: Final = Work(mode="multicast", size=1000)
@@ -41,6 +43,11 @@ class Sweep:
     reports: list[tuple[str, Work, dict[str, Any]]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_interrupted: bool = False
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether something, or some peer, could not be measured."""
+        return bool(self.problems) or any(each["failed"] for _name, _work, each in self.reports)
 
     @property
     def holds(self) -> bool:
@@ -89,12 +96,22 @@ def markdown(sweep: Sweep, teams: Sequence[str]) -> str:
         "|---|---|---|---|---|" + "---|" * (len(peers) + 1),
     ]
     for name, work, report in sweep.reports:
-        ours, check = report["ours"] or 0.0, report["check"]
         changes = f"{name}, by {report['settings']['delayed_by']}" if work.delay else name
-        cells = [changes, str(work), f"{ours:,.0f}", f"{ours * work.size / 1e6:,.1f}"]
-        cells.append(f"{report['spread'].get(OURS) or 0:.0%}")
-        cells += [f"{report['peers'].get(peer) or 0:,.0f}" for peer in peers]
-        cells.append("hold" if check and check["holds"] else "**failed**")
+        cells = [changes, str(work), *_ours(work, report)]
+        cells += [number(report["peers"].get(peer)) for peer in peers]
+        cells.append("hold" if is_good(report) else "**failed**")
         lines.append(f"| {' | '.join(cells)} |")
     lines += [f"\nnot measured: {problem}" for problem in sweep.problems]
+    for name, work, report in sweep.reports:
+        lines += [
+            f"\n{name}: {work}: {peer} is out: {why}" for peer, why in report["failed"].items()
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _ours(work: Work, report: dict[str, Any]) -> list[str]:
+    """Return rate, MB/s and spread; empty where the check of the run fails: that is no figure."""
+    ours = report["ours"] if is_good(report) else None
+    if ours is None:
+        return ["", "", ""]
+    return [number(ours), f"{ours * work.size / 1e6:,.1f}", per_cent(report["spread"].get(OURS))]

@@ -46,6 +46,11 @@ class Table:
         return None if None in verdicts or self.problems or self.is_interrupted else True
 
     @property
+    def has_problems(self) -> bool:
+        """Whether a row, or a peer in it, could not be measured."""
+        return bool(self.problems) or any(each["failed"] for each in self.reports.values())
+
+    @property
     def holds(self) -> bool:
         """Whether no check of a run has failed."""
         checks = [report["check"] for report in self.reports.values()]
@@ -133,15 +138,15 @@ def _row_line(row: Row, report: dict[str, Any], judged: list[Judged]) -> str:
     peers, is_latency = report["peers"], row.work.is_latency
     cells = [row.name, "", ""]
     if is_good(report) or report["check"] is None:
-        ours = _number(report["ours"]) + _tail(report, OURS)
-        cells = [row.name, ours, _per_cent(report["spread"].get(OURS))]
+        ours = number(report["ours"]) + _tail(report, OURS)
+        cells = [row.name, ours, per_cent(report["spread"].get(OURS))]
     else:
         # Nor does what is measured by it.
         report = {**report, "ratio": {}}
     for peer in ("jgroups", "jgroups-tuned", "aeron", "aeron-60k"):
         factor = report["ratio"].get(peer)
         by = f" (× {factor:.2f})" if factor is not None and not is_latency else ""
-        cells.append(f"{_number(peers.get(peer))}{_tail(report, peer)}{by}")
+        cells.append(f"{number(peers.get(peer))}{_tail(report, peer)}{by}")
     raw = report["ratio"].get("raw")
     cells.append("" if raw is None else f"{raw:.2f}")
     return _cells([*cells, *_goal_cells(judged)])
@@ -170,14 +175,16 @@ def _tail(report: dict[str, Any], who: str) -> str:
     found = report["details"].get(who)
     if not found or report["ours" if who == OURS else "peers"] is None:
         return ""
-    return f" / {_number(found['p99_us'])}; {_number(found['count_in_5_s'])} in 5 s"
+    return f" / {number(found['p99_us'])}; {number(found['count_in_5_s'])} in 5 s"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Return a figure for people; empty when there is none."""
     return "" if value is None else f"{value:,.0f}"
 
 
-def _per_cent(value: float | None) -> str:
+def per_cent(value: float | None) -> str:
+    """Return a share for people; empty when there is none."""
     return "" if value is None else f"{value:.0%}"
 
 

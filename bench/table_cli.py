@@ -36,7 +36,7 @@ def bench(what: str, argv: list[str]) -> int:
         if what == "sweep":
             swept = sweep.measure_series(args.only or list(sweep.SERIES), like, say)
             _write(args, sweep.sweep_json(swept), sweep.markdown(swept, like.teams))
-            return _exit_code(swept.holds, swept.is_interrupted, bool(swept.problems))
+            return _exit_code(swept.holds, swept.is_interrupted, swept.has_problems)
         rows = [row for row in ROWS if not args.row or any(part in row.name for part in args.row)]
         if not rows:
             parser.error(f"--row: none of {', '.join(row.name for row in ROWS)}")
@@ -46,7 +46,7 @@ def bench(what: str, argv: list[str]) -> int:
 
         done = table.measure_all(like, say, rows, keep)
         _write(args, table.table_json(done), table.markdown(done))
-        return _exit_code(done.holds, done.is_interrupted, bool(done.problems))
+        return _exit_code(done.holds, done.is_interrupted, done.has_problems)
 
 
 def _parser(what: str) -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -10,7 +10,8 @@ from typing import Any, Final
 from stormcast.chaos.faults import SetAttribute
 from stormcast.chaos.language.cluster import Cluster, Settings
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.node.core.errors import ConfigError, require
+from stormcast.chaos.language.workload import ExpectView
+from stormcast.node.core.errors import ConfigError, Place, require
 from stormcast.node.reading.documents import read_document
 from stormcast.node.reading.error_places import to_blame
 from stormcast.node.settings import StackSettings, is_of_test_protocol, load_settings
@@ -36,9 +37,9 @@ def settings_of(scenario: Scenario) -> StackSettings:
         keys = to_blame(
             list(_said(cluster)), error.message, lambda keys: _settings(_without(cluster, keys))
         )
-        place = read_document(scenario.text, scenario.path).place("cluster", *(keys or ()))
-        raise ConfigError(error.message, place) from None
+        raise ConfigError(error.message, _place(scenario, "cluster", *(keys or ()))) from None
     _check_changes(scenario, settings)
+    _check_views(scenario, settings)
     return settings
 
 
@@ -60,9 +61,27 @@ def _check_changes(scenario: Scenario, settings: StackSettings) -> None:
         except ConfigError as error:
             if error.place is not None or not scenario.text:
                 raise
-            place = read_document(scenario.text, scenario.path).place("timeline", number)
-            raise ConfigError(error.message, place) from None
+            raise ConfigError(error.message, _place(scenario, "timeline", number)) from None
         configs[protocol] = config
+
+
+def _check_views(scenario: Scenario, settings: StackSettings) -> None:
+    """Refuse to expect a view of a stack that has none: its members could only be blamed for it."""
+    if settings.has_group:
+        return
+    for number, expected in enumerate(scenario.expect):
+        if isinstance(expected, ExpectView):
+            message = (
+                f"expect: a view is expected, and stack {scenario.cluster.stack} has no group; "
+                "choose one that has, such as udp"
+            )
+            raise ConfigError(message, _place(scenario, "expect", number))
+
+
+def _place(scenario: Scenario, *keys: str | int) -> Place | None:
+    if not scenario.text:
+        return None
+    return read_document(scenario.text, scenario.path).place(*keys)
 
 
 def _settings(cluster: Cluster) -> StackSettings:
@@ -84,8 +103,19 @@ def _settings(cluster: Cluster) -> StackSettings:
             f"multicast_settings: stack {cluster.stack} has no multicast; choose another stack",
         )
         of_multicast = dict(cluster.multicast_settings)
+        _check_once("multicast_settings", of_multicast, multicast, protocols)
         protocols[multicast] = protocols.get(multicast, {}) | of_multicast
+    if cluster.settings and protocols:
+        _check_once("settings", dict(cluster.settings), load().unicast, protocols)
     return load(protocols=protocols) if protocols else load()
+
+
+def _check_once(
+    part: str, said: Mapping[str, Any], protocol: str, protocols: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuse a setting that a part of the cluster and `protocols` both have."""
+    for name in said.keys() & protocols.get(protocol, {}).keys():
+        raise ConfigError(f"{part}: {name} is in protocols.{protocol}, too; leave one of them out")
 
 
 def _said(cluster: Cluster) -> Iterator[Keys]:

@@ -72,7 +72,9 @@ class ManualViews:
             if self._roster.is_alive(name):
                 raise
             return
-        self._effects.bite(fault, int(answer["connections"] > 0))
+        # Without a group a view matters only to connections.
+        has_effect = self._roster.has_group or answer["connections"] > 0
+        self._effects.bite(fault, int(has_effect))
 
     def _has_later_view(self, name: str, number: int) -> bool:
         state = self._roster.state(name)

@@ -57,6 +57,20 @@ def test_round_trips_are_counted_per_five_seconds_whatever_a_round_took() -> Non
     assert figures.headline(TRIPS, trips(None, 0)) is None
 
 
+def test_a_round_in_which_nothing_came_back_leaves_no_figure() -> None:
+    said = figures.report(
+        TRIPS, {"ours": [trips(50, 9)], "jgroups": [trips(80, 9), trips(None, 0)]}
+    )
+    assert said["peers"] == {"jgroups": None}
+    assert said["ratio"] == {"jgroups": None}
+
+
+def test_a_median_of_nothing_has_no_spread() -> None:
+    said = figures.report(LOAD, {"ours": rates(0, 0, 5), "raw": rates(0, 0, 0)})
+    assert said["spread"] == {"ours": None, "raw": 0.0}
+    json.dumps(said, allow_nan=False)
+
+
 def test_the_rate_of_a_group_is_the_mean_over_its_members() -> None:
     answers = [
         {"seconds": 2.0, "sent": 10, "delivered": 20},

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from bench.goals import ROW, ROWS, Goal, Row, judge, judge_idle
+from bench.sweep import Sweep
+from bench.sweep import markdown as sweep_markdown
 from bench.table import IDLE_ROW, Table, markdown, table_json
 from bench.work import MODES, PEERS, Work
 
@@ -130,3 +132,23 @@ def test_all_goals_are_met_only_when_all_rows_were_measured(problems: dict[str, 
     table.idle = {"ours": [{"rss_mb": 46.0, "threads": 1}]}
     assert table.is_met is False
     assert IDLE_ROW in markdown(table)
+
+
+def test_a_peer_that_could_not_be_measured_is_a_problem() -> None:
+    alone = {**report(120), "failed": {"jgroups": "no java"}}
+    table = Table(rows=[FAST], reports={"fast": alone})
+    assert table.has_problems
+    assert "fast: jgroups is out: no java" in markdown(table)
+    assert not Table(rows=[FAST], reports={"fast": report(120, jgroups=100.0)}).has_problems
+
+
+def test_a_sweep_shows_no_figure_that_does_not_count() -> None:
+    good = {**report(120), "failed": {"jgroups": "no java"}}
+    bad = report(130, holds=False)
+    sweep = Sweep(reports=[("loss", FAST.work, good), ("loss", FAST.work, bad)])
+    said = sweep_markdown(sweep, ["ours", "jgroups"])
+    assert "| 120 | 0.1 | 10% |  | hold |" in said
+    assert "|  |  |  |  | **failed** |" in said
+    assert "jgroups is out: no java" in said
+    assert sweep.has_problems
+    assert not sweep.holds

@@ -310,6 +310,26 @@ def test_a_paused_member_is_told_all_that_was_meant_for_it_in_order_when_it_goes
     assert judge_run(scenario, run).verdict is Verdict.HOLDS
 
 
+GROUP_OF_MULTICASTS = """
+name: a-view-of-one
+guarantees: [G1]
+cluster: {members: 3, stack: udp, timing: fast}
+workload:
+  - {do: multicast, from: all, count: 100, rate: 50/s}
+timeline:
+  - {at: 1s, do: install-view, member: n1, members: [n1]}
+"""
+
+
+def test_a_view_that_a_member_of_a_group_takes_has_bitten(tmp_path: Path) -> None:
+    """With multicasts alone there are no connections that the view could matter to."""
+    text = GROUP_OF_MULTICASTS
+    run = play(parse_scenario(text), 1, SimBackend(), tmp_path)
+
+    assert [view.members for view in run.views["n1-1"]].count(("n1-1",)) == 1
+    assert run.bites["f1"] == 1
+
+
 def test_a_member_that_is_killed_while_it_is_paused_is_told_nothing_more(tmp_path: Path) -> None:
     backend = Noting()
 

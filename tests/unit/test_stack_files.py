@@ -159,6 +159,15 @@ def test_a_scenario_takes_a_stack_file_and_its_run_keeps_it(mine: Path, tmp_path
             "{members: 2, stack: udp, protocols: {FRAG: {frag_size: 70KB}, GMS: {}}}",
             "x.yaml:3:54: stack udp: FRAG.frag_size is 70000",
         ),
+        (
+            "{members: 2, settings: {xmit_interval: 1s}, protocols: {UNICAST3: {xmit_interval: 2s}}}",
+            "x.yaml:3:77: settings: xmit_interval is in protocols.UNICAST3, too",
+        ),
+        (
+            "{members: 2, stack: udp, multicast_settings: {xmit_interval: 1s}, "
+            "protocols: {NAKACK2: {xmit_interval: 2s}}}",
+            "x.yaml:3:98: multicast_settings: xmit_interval is in protocols.NAKACK2, too",
+        ),
     ],
 )
 def test_what_a_stack_refuses_of_a_scenario_has_its_place(cluster: str, start: str) -> None:
@@ -166,6 +175,16 @@ def test_what_a_stack_refuses_of_a_scenario_has_its_place(cluster: str, start: s
     with pytest.raises(ConfigError) as refused:
         settings_of(scenario)
     assert str(refused.value).startswith(start)
+
+
+def test_a_view_is_not_expected_of_a_stack_without_a_group() -> None:
+    text = "name: x\nguarantees: [G1]\ncluster: {members: 2}\nexpect:\n"
+    scenario = parse_scenario(f"{text}  - {{by: 10s, seen_by: all, view: all}}\n", "x.yaml")
+    with pytest.raises(ConfigError) as refused:
+        settings_of(scenario)
+    assert str(refused.value).startswith(
+        "x.yaml:5:5: expect: a view is expected, and stack unicast-"
+    )
 
 
 def test_pods_have_no_stack_file(mine: Path) -> None:
