@@ -128,14 +128,27 @@ def phases_of(
     }
 
 
-def lives_of(rows: Iterable[LifeRow], faults: Sequence[Fault]) -> list[Life]:
-    """Return the life of each incarnation: until it stopped, was killed, or the next one began."""
+def deaths_of(rig: Iterable[Noted]) -> dict[int, float]:
+    """Return when members died that nobody had ended, by short id."""
+    exits = [(json.loads(noted.text), noted.at) for noted in rig if noted.kind == "exit"]
+    return {
+        said["member"]: at
+        for said, at in exits
+        if not said.get("ordered") and isinstance(said.get("member"), int)
+    }
+
+
+def lives_of(
+    rows: Iterable[LifeRow], faults: Sequence[Fault], deaths: Mapping[int, float]
+) -> list[Life]:
+    """Return the life of each incarnation: until it stopped, was killed, died, or the next one
+    began."""
     by_age = sorted(rows, key=lambda row: row.first)
     # The first kill of a member counts: a restart, too, names the incarnation that it replaces.
     killed = {fault.member: fault.start for fault in reversed(faults) if fault.do in _KILLS}
     by_name: dict[str, list[Life]] = defaultdict(list)
     for row in by_age:
-        end = row.stop if row.stop is not None else killed.get(row.short)
+        end = row.stop if row.stop is not None else killed.get(row.short, deaths.get(row.short))
         before = by_name[row.name]
         if before and before[-1].end is None:
             previous = before.pop()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -101,7 +102,15 @@ class _KnownRun:
     lives: list[Life]
     views: list[View]
     view_spans: list[ViewSpan]
+    views_until: float
+    """The time until which all views are among them."""
     pairs: tuple[Pair, ...]
+
+    def one_view_at(self, healed: float) -> float | None:
+        """Return when all were in one view after a heal; None: never, or not known."""
+        if healed > self.views_until:
+            return None
+        return one_view_at(healed, self.lives, self.views, self.view_spans)
 
     @property
     def grid(self) -> Grid:
@@ -260,9 +269,10 @@ def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_KnownR
             faults=faults,
             names=names,
             shorts=shorts,
-            lives=gather.lives_of(lives, faults),
+            lives=gather.lives_of(lives, faults, gather.deaths_of(noted)),
             views=views,
             view_spans=view_spans,
+            views_until=max(row.at for row in view_rows) if len(view_rows) == VIEWS else inf,
             pairs=gather.pairs_of([PairRow._make(row) for row in pairs.get(run, ())], names),
         )
 
@@ -314,7 +324,7 @@ def _resyncs(
             [row for row in map(ReturnRow._make, returns.get(run, ())) if row.fault == key],
             [row for row in map(OfferRow._make, offers.get(run, ())) if row.fault == key],
             each.names,
-            one_view_at(at, each.lives, each.views, each.view_spans),
+            each.one_view_at(at),
         )
     return found
 

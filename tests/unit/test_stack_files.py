@@ -160,7 +160,8 @@ def test_a_scenario_takes_a_stack_file_and_its_run_keeps_it(mine: Path, tmp_path
             "x.yaml:3:54: stack udp: FRAG.frag_size is 70000",
         ),
         (
-            "{members: 2, settings: {xmit_interval: 1s}, protocols: {UNICAST3: {xmit_interval: 2s}}}",
+            "{members: 2, settings: {xmit_interval: 1s}, "
+            "protocols: {UNICAST3: {xmit_interval: 2s}}}",
             "x.yaml:3:77: settings: xmit_interval is in protocols.UNICAST3, too",
         ),
         (
