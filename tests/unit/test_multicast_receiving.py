@@ -42,6 +42,10 @@ class Receiver(Parts):
         self.incoming.on_data(*self.data(lo, *payloads, **fields), now)
 
 
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
+
+
 # -- Windows ----------------------------------------------------------------------------------
 
 
@@ -205,6 +209,23 @@ def test_mcast_acks_at_the_threshold_once_a_turn_and_else_at_the_tick() -> None:
     assert [head.lo for head in parts.sent(wire.ACK)] == [4]
     assert parts.state.timers.due((ACK, PEER)) == inf
     assert parts.reports.wanted == []
+
+
+def test_an_ack_that_failed_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Receiver(MCAST, ack_threshold=1)
+    for peer in (PEER, OTHER):
+        parts.windows.open(peer, 0, "view", 0.0)
+        parts.data_comes(1, b"1", source=peer)
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.reports, "_send", out_of_memory)
+        with pytest.raises(MemoryError):
+            parts.reports.finish_turn(0.0)
+    parts.reports.finish_turn(0.1)
+    assert [head.dest for head in parts.sent(wire.ACK)] == [OTHER]
+    for peer in (PEER, OTHER):
+        parts.data_comes(2, b"2", source=peer, now=0.2)
+    parts.reports.finish_turn(0.2)
+    assert [head.dest for head in parts.sent(wire.ACK)] == [PEER, OTHER]
 
 
 def test_an_ack_repeated_is_another_transmission() -> None:

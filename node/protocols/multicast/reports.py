@@ -127,12 +127,13 @@ class Acks:
         """Send the acks that this turn asked for, unless they are frozen."""
         if self._state.is_frozen:
             return
-        entries = self.wanted[:]
+        for entry in self.wanted:
+            if entry.acks.is_wanted:
+                entry.acks.is_wanted = False
+                if self._state.inbound.get(entry.peer) is entry:
+                    self._send(entry, now)
+        # Last: where one of them fails, the others leave in the next turn.
         self.wanted.clear()
-        for entry in entries:
-            entry.acks.is_wanted = False
-            if self._state.inbound.get(entry.peer) is entry:
-                self._send(entry, now)
 
     def _send(self, entry: Inbound, now: float) -> None:
         value = entry.window.delivered
