@@ -193,11 +193,7 @@ def test_ended_windows_leave_a_stalled_application_two_windows_at_most(
         world.advance(3.0)
         assert untaken(world, "B", "A") <= 20
         if life < lives - 1:
-            number = world.views
-            for one, members in (("A", "A"), ("B", "BC"), ("C", "BC")):
-                world.install(members, at=one, number=number + 1 + (members == "BC"))
-            world.advance(1.0)
-            rejoin(world, 10 * life + 10)
+            come_back(world, 10 * life + 10)
     assert world["B"].refused["not-consuming"] > 0
     requests = len(world.requests("B"))
     world.advance(10.0)
@@ -213,6 +209,39 @@ def test_ended_windows_leave_a_stalled_application_two_windows_at_most(
     assert got[-10:] == numbered(10 * lives - 9, 10 * lives)
     assert world.unpurged("A") == 0
     assert not world["B"].events(trace.ALARM)
+
+
+@both_timings
+def test_what_was_refused_behind_an_answer_is_asked_for_at_once(timing: str) -> None:
+    """B's third window of A is shut: it has the answer that 21 to 23 can be had, refuses 24 to 26,
+    and the stall ends before anybody tells it of these. Nothing below dropped a message."""
+    stack = "tcp-no-retransmit"
+    world = GroupWorld("ABC", stack, timing, protocols=narrow(stack, 10))
+    world["B"].consume(consuming=False)
+    for sent in (10, 20):
+        world.multicast("A", *numbered(sent - 9, sent))
+        world.advance(3.0)
+        come_back(world, sent)
+    world.multicast("A", *numbered(21, 23))
+    world.advance(3.0)
+    assert world.inbound("B", "A").sync_target == 23
+    world.multicast("A", *numbered(24, 26))
+    world.advance(0.05)
+
+    world["B"].consume(consuming=True)
+    world.advance(5.0)
+    assert world.got("B", "A") == [*numbered(1, 10), *numbered(21, 26)]
+    world.settle()
+    assert not world["B"].events(trace.ALARM)
+
+
+def come_back(world: GroupWorld, sent: int) -> None:
+    """End the window that B has of A, which has multicast so much, and have A come back."""
+    number = world.views
+    for one, members in (("A", "A"), ("B", "BC"), ("C", "BC")):
+        world.install(members, at=one, number=number + 1 + (members == "BC"))
+    world.advance(1.0)
+    rejoin(world, sent)
 
 
 def rejoin(world: GroupWorld, sent: int) -> None:

@@ -72,7 +72,10 @@ class Incoming:
     def _refuse(self, entry: Inbound, now: float) -> None:
         """Refuse a batch of a window that is shut: it is asked for when the application goes on."""
         self._port.drop("not-consuming")
-        if entry.is_synced and not self._state.config.retransmits:
+        # What the sender said is older than this batch. An answer that is still to come is not: it
+        # comes behind the batch on the same connection.
+        has_answer = entry.is_synced or entry.sync_target >= 0
+        if has_answer and not self._state.config.retransmits:
             self._baselines.desync(entry, now)
 
     def _take(self, entry: Inbound, arrival: Arrival, now: float) -> None:
