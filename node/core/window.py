@@ -258,6 +258,14 @@ class ReceiveWindow(Generic[T]):
                 self.bytes = 0
         return ready
 
+    def put_back(self, pieces: list[Piece[T]]) -> None:
+        """Hold the last pieces again that `take_ready` returned or `pass_next` counted: they were
+        not delivered."""
+        if pieces:
+            self._ready[:0] = pieces
+            self.delivered = pieces[0].lo - 1
+            self.bytes += sum(piece.size for piece in pieces)
+
     def take_early(self, may_overtake: Callable[[T], bool]) -> list[Piece[T]]:
         """Take the pieces behind a gap that may be delivered ahead of it, and keep their places."""
         taken: list[Piece[T]] = []
@@ -267,6 +275,13 @@ class ReceiveWindow(Generic[T]):
                 self._islands[at] = Piece(piece.lo, piece.hi, 0, None)
                 self.bytes -= piece.size
         return taken
+
+    def put_back_early(self, pieces: list[Piece[T]]) -> None:
+        """Hold pieces again of which only the places are held: they were not delivered."""
+        by_place = {piece.lo: piece for piece in pieces}
+        for held in (self._ready, self._islands):
+            held[:] = [by_place.get(piece.lo, piece) for piece in held]
+        self.bytes += sum(piece.size for piece in pieces)
 
     def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
         """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""

@@ -27,13 +27,23 @@ def hand_up(
     now: float,
 ) -> None:
     """Hand seqnos `lo..hi` of a received batch to the application, cut out if they are not all of
-    it. All seqnos up to `settled` were handed up before, or never will be."""
+    it. All seqnos up to `settled` were handed up before, or never will be.
+
+    The delivery is made before it is recorded: where there is no memory for it, it can be handed up
+    again.
+    """
     head, body, start, lengths = arrival
     size, stream, trim = len(body), trace.WHOLE, 0
     if hi - lo + 1 != head.count:
         start, lengths, size = arrival.part(lo, hi)
         stream = trace.PARTIAL
         trim = port.codec.hash64(body[start : start + size]) & 0xFFFFFFFF
+    # A repair travels to one member, and yet it is a message to the group.
+    dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
+    delivery = Delivery(
+        head.source, conn, lo, hi, head.flags, body, start, lengths, dest, head.headers
+    )
+    delivery.settled = settled
     port.tracer.delivered(
         now,
         head.protocol,
@@ -49,12 +59,6 @@ def hand_up(
         stream,
         trim,
     )
-    # A repair travels to one member, and yet it is a message to the group.
-    dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
-    delivery = Delivery(
-        head.source, conn, lo, hi, head.flags, body, start, lengths, dest, head.headers
-    )
-    delivery.settled = settled
     port.deliveries.append(delivery)
 
 
@@ -73,6 +77,11 @@ def hand_to_self(
     """Hand a member its own batch: it crosses no network, so nothing of it can be missing."""
     data = body.data
     hi = lo + body.count - 1
+    start = body.headers + (body.width * body.count or 4)
+    lengths = list(map(len, payloads)) if body.width else len(payloads[0])
+    delivery = Delivery(port.me, conn, lo, hi, flags, data, start, lengths, dest, body.headers)
+    # The payloads need not be cut out of the frame again.
+    delivery.have(payloads)
     port.tracer.delivered(
         now,
         protocol,
@@ -88,9 +97,4 @@ def hand_to_self(
         trace.WHOLE,
         0,
     )
-    start = body.headers + (body.width * body.count or 4)
-    lengths = list(map(len, payloads)) if body.width else len(payloads[0])
-    delivery = Delivery(port.me, conn, lo, hi, flags, data, start, lengths, dest, body.headers)
-    # The payloads need not be cut out of the frame again.
-    delivery.have(payloads)
     port.deliveries.append(delivery)

@@ -15,7 +15,7 @@ from stormcast.node.core.errors import BadFrame, ConfigError
 from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
 from stormcast.node.core.model import FRAGMENT, OOB
 from stormcast.node.core.timing import Timing
-from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
+from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow, Stored
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.port import Port
@@ -127,11 +127,11 @@ def take_new(
     if not new:
         drop_refused(port, window, head)
         return 0
+    if oob:
+        _hand_up_early(port, window, new, conn, epoch, view, now)
     taken = 0
     for piece in new:
         taken += piece.hi - piece.lo + 1
-        if oob:
-            hand_up(port, arrival, piece.lo, piece.hi, conn, epoch, view, window.delivered, now)
     return taken
 
 
@@ -140,12 +140,30 @@ def hand_up_oob(
 ) -> int:
     """Hand up the OOB messages that came behind a gap while the application took nothing. Returns
     how many there are."""
-    count = 0
-    for lo, hi, _size, arrival in window.take_early(_is_oob):
-        assert arrival is not None, "a place is not taken"
-        hand_up(port, arrival, lo, hi, conn, epoch, view, window.delivered, now)
-        count += hi - lo + 1
-    return count
+    pieces = window.take_early(_is_oob)
+    _hand_up_early(port, window, pieces, conn, epoch, view, now)
+    return sum(piece.hi - piece.lo + 1 for piece in pieces)
+
+
+def _hand_up_early(
+    port: Port,
+    window: ReceiveWindow[Arrival],
+    pieces: list[Piece[Arrival]],
+    conn: int,
+    epoch: int,
+    view: int,
+    now: float,
+) -> None:
+    """Hand up OOB messages whose places the window keeps. What cannot be handed up, for a bug or
+    for want of memory, the window holds again."""
+    lo = 0
+    try:
+        for lo, hi, _size, arrival in pieces:
+            assert arrival is not None, "a place is not taken"
+            hand_up(port, arrival, lo, hi, conn, epoch, view, window.delivered, now)
+    except BaseException:
+        window.put_back_early([piece for piece in pieces if piece.lo >= lo])
+        raise
 
 
 def _is_oob(arrival: Arrival) -> bool:

@@ -84,8 +84,7 @@ class Stack:
         self.role = Role(address)
         """The state of this member in its group."""
         self.is_held = False
-        """Whether the transport has enough to send: messages then stay in the outbox, which fills.
-        """
+        """Whether the transport has enough to send: messages stay in the outbox, which fills."""
         codec = make_codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
         self._port = port = Port(codec, tracer)
@@ -186,13 +185,15 @@ class Stack:
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
         """Set whether the application takes deliveries; while it does not, senders block in the
         end. Returns how many messages, or pieces of them, waited for the application."""
-        waited = sum(map(len, self._port.withheld)) if consuming else 0
-        waited += self.unicast.set_consuming(consuming, now)
-        if consuming:
-            # Own unicasts to oneself wait in the outbox.
-            waited += self.outbox.pending(self.address.short)
-        if self.group is not None:
-            waited += self.group.set_consuming(consuming, now)
+        # Own unicasts to oneself wait in the outbox.
+        own = self.outbox.pending(self.address.short)
+        waited = sum(map(len, self._port.withheld), own) if consuming else 0
+        try:
+            waited += self.unicast.set_consuming(consuming, now)
+        finally:
+            # Also where unicasts could not be handed up: nobody says it again.
+            if self.group is not None:
+                waited += self.group.set_consuming(consuming, now)
         return waited
 
     def take_deliveries(self) -> list[Delivery]:
@@ -379,8 +380,7 @@ class Stack:
         if self._test_protocols.is_on:
             frames = self._test_protocols.down(frames, now)
         if self._passed:
-            frames = self._passed + frames
-            self._passed = []
+            frames, self._passed = self._passed + frames, []
         if len(frames) > self._queue_frames:
             self._overflow(frames)
         if self._seals is not None:

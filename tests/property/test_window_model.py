@@ -200,6 +200,15 @@ class ReceiveMachine(RuleBasedStateMachine):
         self.out_of_band.update(seqnos)
 
     @rule()
+    def what_is_taken_is_put_back(self) -> None:
+        """It is held again; only what was skipped before it is past."""
+        pieces = self.window.take_ready()
+        self.window.put_back(pieces)
+        if pieces:
+            self.model._advance(pieces[0].lo - 1)
+        self.window.put_back_early(self.window.take_early(lambda batch: not batch.name % 2))
+
+    @rule()
     def the_application_stalls_or_resumes(self) -> None:
         self.is_consuming = not self.is_consuming
 

@@ -8,10 +8,12 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.wire import GROUP
 from stormcast.node.protocols import frag
 from stormcast.node.protocols.events import Cleared
+from stormcast.node.protocols.multicast import windows
 from stormcast.node.protocols.port import Abandoned
-from stormcast.node.protocols.unicast import outgoing
+from stormcast.node.protocols.unicast import outgoing, receivers
 from stormcast.node.settings import load_settings
 from stormcast.node.stack import Stack
 from stormcast.node.trace.tracer import Tracer
@@ -112,6 +114,29 @@ def test_what_could_not_be_joined_is_handed_over_later(monkeypatch: pytest.Monke
         assert two.a.try_send(B.short, payload)
     two.run(1.0)
     assert (two.failed, two.got, two.told) == (1, sent, [])
+
+
+@pytest.mark.parametrize("name", ["udp", "mcast"])
+@pytest.mark.parametrize("failing", [windows, receivers])
+def test_the_end_of_a_stall_that_failed_loses_nothing(
+    name: str, failing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B has acked unicasts and multicasts of A, which come later in its windows of A."""
+    two = Two(name)
+    two.b.set_consuming(False, two.now)
+    sent = [b"%d" % number for number in range(6)]
+    for payload in sent:
+        assert two.a.try_send(B.short, b"u" + payload)
+        assert two.a.try_send(GROUP, b"m" + payload)
+    two.run(0.5)
+    hand_up = Once(failing.hand_up)
+    monkeypatch.setattr(failing, "hand_up", hand_up)
+    hand_up.fail()
+    with pytest.raises(MemoryError):
+        two.b.set_consuming(True, two.now)
+    two.run(3.0)
+    for kind in (b"u", b"m"):
+        assert [one[1:] for one in two.got if one[:1] == kind] == sent
 
 
 def test_events_behind_one_that_failed_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -10,12 +12,13 @@ from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, OOB
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.multicast import MCAST, HistoricalMulticast
+from stormcast.node.protocols import windowed
+from stormcast.node.protocols.multicast import MCAST, HistoricalMulticast, incoming, windows
 from stormcast.node.protocols.multicast.alarms import Alarms
 from stormcast.node.protocols.multicast.early import Early
 from stormcast.node.protocols.multicast.inbound import MAX_AHEAD, Inbound
 from stormcast.node.protocols.multicast.incoming import Incoming
-from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC
+from stormcast.node.protocols.multicast.state import ACK, ALARM, HAND_UP, LOOK, SYNC
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts
 
 
@@ -37,6 +40,12 @@ class Receiver(Parts):
 
     def open(self, offset: int = 0, now: float = 0.0) -> Inbound:
         return self.windows.open(PEER, offset, "view", now)
+
+    def look(self, now: float) -> None:
+        """Hand up what is due."""
+        for what, _peer in self.state.timers.take_due(now):
+            if what == HAND_UP:
+                self.incoming.deliver_untaken(now)
 
     def data_comes(self, lo: int, *payloads: bytes, now: float = 0.0, **fields: int) -> None:
         self.incoming.on_data(*self.data(lo, *payloads, **fields), now)
@@ -183,6 +192,78 @@ def test_what_waited_for_the_application_is_delivered_and_counted() -> None:
     parts.state.is_consuming = True
     assert parts.incoming.deliver_untaken(1.0) == 2
     assert parts.delivered() == [(1, 2)]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_could_not_be_handed_up_comes_later_in_order_and_once(
+    monkeypatch: pytest.MonkeyPatch, *, keeps: bool
+) -> None:
+    """Of four, the application has 1 when 2 fails: 2, 3 and what comes next wait."""
+    parts = Receiver(xmit_from_random_member=keeps)
+    entry = parts.open()
+    parts.state.is_consuming = False
+    for lo in (1, 2, 3):
+        parts.data_comes(lo, b"x")
+    parts.state.is_consuming = True
+    with monkeypatch.context() as patch:
+        patch.setattr(windows, "hand_up", failing_at(2, windows.hand_up))
+        with pytest.raises(MemoryError):
+            parts.incoming.deliver_untaken(1.0)
+    assert parts.delivered() == [(1, 1)]
+    parts.look(9.0)
+    parts.data_comes(4, b"x", now=9.0)
+    assert parts.delivered() == [(2, 2), (3, 3), (4, 4)]
+    assert parts.recorded().count("delivered") == 4
+    assert [arrival.head.lo for arrival in entry.kept] == ([1, 2, 3, 4] if keeps else [])
+
+
+def test_what_failed_when_it_came_is_handed_up_though_nothing_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Receiver(xmit_from_random_member=True)
+    entry = parts.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(incoming, "hand_up", out_of_memory)
+        with pytest.raises(MemoryError):
+            parts.data_comes(1, b"x")
+    assert entry.window.delivered == 0
+    parts.look(9.0)
+    assert parts.delivered() == [(1, 1)]
+    assert (entry.window.delivered, entry.window.bytes, len(entry.kept)) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("is_stalled", [False, True])
+def test_an_oob_message_that_failed_is_not_delivered_by_its_place(
+    monkeypatch: pytest.MonkeyPatch, *, is_stalled: bool
+) -> None:
+    """2 overtakes 1, as it comes or when a stall is over, and fails: it overtakes 1 later."""
+    parts = Receiver()
+    parts.open()
+    if is_stalled:
+        parts.state.is_consuming = False
+        parts.data_comes(2, b"x", flags=OOB)
+        parts.state.is_consuming = True
+    with monkeypatch.context() as patch:
+        patch.setattr(windowed, "hand_up", out_of_memory)
+        with pytest.raises(MemoryError):
+            parts.incoming.deliver_untaken(0.0) if is_stalled else parts.data_comes(
+                2, b"x", flags=OOB
+            )
+    parts.incoming.deliver_untaken(9.0)
+    assert parts.delivered() == [(2, 2)]
+    parts.data_comes(1, b"x", now=9.0)
+    assert parts.delivered() == [(1, 1)]
+
+
+def failing_at(seqno: int, real: Callable[..., None]) -> Callable[..., None]:
+    """A function that hands up, and has no memory for one message."""
+
+    def hand_up(port: Any, arrival: Any, lo: int, *rest: Any) -> None:
+        if lo == seqno:
+            raise MemoryError
+        real(port, arrival, lo, *rest)
+
+    return hand_up
 
 
 # -- Reports ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,17 @@ from stormcast.node.core import wire
 from stormcast.node.core.acks import AckState
 from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import FIRST, Address
+from stormcast.node.core.model import FIRST, OOB, Address
 from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.protocols import windowed
 from stormcast.node.protocols.unicast import (
     UNICAST1,
     UNICAST2,
     UNICAST3,
     UNICAST4,
     Generation,
+    incoming,
+    receivers,
 )
 from stormcast.node.protocols.unicast.acks import Acks
 from stormcast.node.protocols.unicast.asking import Asking
@@ -92,6 +96,12 @@ class Receiving:
 
     def take(self, lo: int, *payloads: bytes, now: float = 0.0, **fields: int) -> None:
         self.incoming.on_data(*data(self.state, lo, *payloads, **fields), now)
+
+    def look(self, now: float) -> None:
+        """Do what is due."""
+        for entry in self.state.looks.take_due(now):
+            assert isinstance(entry, ReceiverEntry)
+            self.incoming.visit(entry, now)
 
     def delivered(self) -> list[int]:
         return [delivery.lo for delivery in self.state.port.deliveries]
@@ -513,6 +523,83 @@ def test_an_ack_that_failed_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> No
         part.acks.soon(entry)
     part.acks.finish_turn(0.2)
     assert [head.dest for head in sent(part.state)] == [5, 6, 7]
+
+
+def test_what_could_not_be_handed_up_comes_later_in_order_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of four, the application has 1 when 2 fails: 2, 3 and what comes next wait for a look."""
+    part = Receiving()
+    part.open()
+    part.state.is_consuming = False
+    for lo in (1, 2, 3):
+        part.take(lo, b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(receivers, "hand_up", failing_at(2, receivers.hand_up))
+        with pytest.raises(MemoryError):
+            part.incoming.set_consuming(True, 1.0)
+    assert part.delivered() == [1]
+    part.look(9.0)
+    part.take(4, b"x", now=9.0)
+    assert part.delivered() == [1, 2, 3, 4]
+    assert recorded(part.state).count("delivered") == 4
+
+
+def test_what_failed_when_it_came_is_handed_up_though_nothing_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = Receiving()
+    entry = part.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(incoming, "hand_up", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.take(1, b"x")
+    part.look(9.0)
+    assert part.delivered() == [1]
+    assert (entry.window.delivered, entry.window.bytes) == (1, 0)
+
+
+def test_an_oob_message_that_failed_is_not_delivered_by_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for lo in (1, 2):
+        part = Receiving()
+        part.open()
+        with monkeypatch.context() as patch:
+            for module in (incoming, windowed):
+                patch.setattr(module, "hand_up", out_of_memory)
+            with pytest.raises(MemoryError):
+                part.take(lo, b"x", flags=OOB)
+        part.look(9.0)
+        part.take(1, b"x", now=9.0)
+        assert part.delivered() == [*range(1, lo + 1)]
+
+
+def test_one_window_that_fails_holds_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = Receiving()
+    part.state.is_consuming = False
+    for peer in (5, 6):
+        part.receivers.open(peer, CONN, 0, 0.0)
+        head, body = data(part.state, 1, b"x")
+        part.incoming.on_data(head._replace(source=peer), body, 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(receivers, "hand_up", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.incoming.set_consuming(True, 1.0)
+    assert part.state.port.woken == [part.state.port.me]
+    part.look(9.0)
+    assert part.delivered() == [1, 1]
+
+
+def failing_at(seqno: int, real: Callable[..., None]) -> Callable[..., None]:
+    """A function that hands up, and has no memory for one message."""
+
+    def hand_up(port: Any, arrival: Any, lo: int, *rest: Any) -> None:
+        if lo == seqno:
+            raise MemoryError
+        real(port, arrival, lo, *rest)
+
+    return hand_up
 
 
 def test_an_ack_waits_for_the_threshold_or_for_its_moment() -> None:

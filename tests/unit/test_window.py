@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from stormcast.node.core.window import ReceiveWindow, SendWindow, quarter_of
+from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow, quarter_of
 
 PLENTY = 1 << 30
 
@@ -203,6 +203,28 @@ def test_seqnos_near_the_end_of_their_range_are_like_any_other() -> None:
     assert receiver.missing() == [top - 9, *range(top - 7, top)]
     receiver.batch(top - 10, top)
     assert receiver.take() == list(range(top - 10, top + 1))
+
+
+def test_what_was_passed_and_not_delivered_is_held() -> None:
+    receiver = Receiver()
+    assert receiver.window.pass_next(1, 2)
+    receiver.window.put_back([Piece(1, 2, 5, "batch")])
+    assert (receiver.marks(), receiver.window.bytes) == ((0, 2, 2), 5)
+    assert not receiver.window.pass_next(3, 3)
+    receiver.add(3)
+    assert receiver.take() == [1, 2, 3]
+
+
+def test_what_overtook_a_gap_and_was_not_delivered_is_held() -> None:
+    """In its place, whether that is behind the gap or next in order; the rest stays as it is."""
+    for first in (1, 2):
+        receiver = Receiver()
+        pieces = receiver.window.add(first, 3, 7, "oob", oob=True)
+        receiver.add(5)
+        receiver.window.put_back_early(pieces)
+        assert receiver.window.bytes == 8
+        receiver.add(1, 4)
+        assert receiver.take() == [1, 2, 3, 4, 5]
 
 
 def test_a_batch_is_trimmed_to_what_is_new() -> None:

@@ -6,6 +6,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import OOB
+from stormcast.node.core.window import Piece
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.asking import Asking
@@ -89,14 +90,20 @@ class Incoming:
         view = state.view_number
         lo, taken, port = head.lo, head.count, self._port
         hi = lo + taken - 1
-        if is_consuming and window.pass_next(lo, hi):
-            hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
-            if self._keeps and not oob:
-                entry.kept.append(arrival)
-        else:
-            taken = take_new(port, window, arrival, 0, entry.epoch, view, now, oob=oob)
-            if taken and is_consuming:
-                self._deliver_ready(entry, now)
+        passes = is_consuming and window.pass_next(lo, hi)
+        try:
+            if passes:
+                if self._keeps and not oob:
+                    entry.kept.append(arrival)
+                hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
+            else:
+                taken = take_new(port, window, arrival, 0, entry.epoch, view, now, oob=oob)
+                if taken and is_consuming:
+                    self._deliver_ready(entry, now)
+        except BaseException:
+            passed = [Piece(lo, hi, len(arrival.body), arrival)] if passes else []
+            self._windows.hand_up_later(entry, passed, now)
+            raise
         if head.transmission and entry.gaps.asked:
             entry.gaps.sample(lo, now)
         self._after_data(entry, taken, now)

@@ -15,6 +15,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import View
+from stormcast.node.core.timers import AFTER_FAILURE
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.multicast.alarms import Alarms
@@ -31,6 +32,7 @@ from stormcast.node.protocols.multicast.outgoing import Outgoing
 from stormcast.node.protocols.multicast.state import (
     ACK,
     ALARM,
+    HAND_UP,
     LOOK,
     OWN,
     SLOW,
@@ -85,8 +87,9 @@ class Multicast:
             ACK: lambda entry, _now: reports.soon(entry),
         }
         """By name of a sender's timer: the function to call when it is due."""
-        self._tasks: dict[str, Callable[[float], None]] = {
+        self._tasks: dict[str, Callable[[float], object]] = {
             OWN: announcing.look,
+            HAND_UP: lambda now: self.set_consuming(state.is_consuming, now),
             STRANGERS: early.expire,
             THAW: self.resume,
             SLOW: self.retention.look_at_slow,
@@ -222,7 +225,12 @@ class Multicast:
         self._state.is_consuming = consuming
         if not consuming:
             return 0
-        return self._outgoing.deliver_held(now) + self._incoming.deliver_untaken(now)
+        try:
+            return self._outgoing.deliver_held(now) + self._incoming.deliver_untaken(now)
+        except BaseException:
+            # What could not be handed up of one must not keep the others waiting for good.
+            self.timers.set_earlier((HAND_UP, 0), now + AFTER_FAILURE)
+            raise
 
     # -- Settings and promises ----------------------------------------------------------------
 

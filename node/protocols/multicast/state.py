@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.multicast.generations import Generation
 
 OWN: Final = "own"
+HAND_UP: Final = "hand up"
 LOOK: Final = "look"
 ACK: Final = "ack"
 SYNC: Final = "sync"

@@ -7,11 +7,12 @@ from typing import Final
 from stormcast.node import trace
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.gaps import Ranges
-from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.core.timers import AFTER_FAILURE
+from stormcast.node.core.window import Piece, ReceiveWindow
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.reports import Reports
-from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams
+from stormcast.node.protocols.multicast.state import ACK, ALARM, HAND_UP, LOOK, SYNC, Streams
 from stormcast.node.protocols.windowed import hand_up_oob, is_withholding
 
 MAX_ENDED: Final = 1024
@@ -66,11 +67,22 @@ class Windows:
     def deliver_ready(self, entry: Inbound, now: float) -> None:
         """Hand up what is next in order."""
         port, view, keeps = self._port, self._state.view_number, self.keeps
-        for lo, hi, _size, arrival in entry.window.take_ready():
-            if arrival is not None:
-                hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
-                if keeps and (not entry.kept or entry.kept[-1] is not arrival):
-                    entry.kept.append(arrival)
+        lo, pieces = 0, entry.window.take_ready()
+        try:
+            for lo, hi, _size, arrival in pieces:
+                if arrival is not None:
+                    if keeps and (not entry.kept or entry.kept[-1] is not arrival):
+                        entry.kept.append(arrival)
+                    hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
+        except BaseException:
+            self.hand_up_later(entry, [piece for piece in pieces if piece.lo >= lo], now)
+            raise
+
+    def hand_up_later(self, entry: Inbound, pieces: list[Piece[Arrival]], now: float) -> None:
+        """Put back what could not be handed up, for a bug or for want of memory, and try again
+        later: its sender may not have it any more."""
+        entry.window.put_back(pieces)
+        self._timers.set_earlier((HAND_UP, 0), now + AFTER_FAILURE)
 
     def hand_up(self, entry: Inbound, now: float) -> int:
         """Hand up all that a stalled application has yet to take of a window. Returns how many

@@ -9,6 +9,8 @@ from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.serial import is_newer
+from stormcast.node.core.timers import AFTER_FAILURE
+from stormcast.node.core.window import Piece
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks
@@ -82,12 +84,18 @@ class Incoming:
             self._receivers.reopen(entry, "used", now)
         lo, taken, port = head.lo, head.count, self._port
         hi = lo + taken - 1
-        if is_consuming and window.pass_next(lo, hi):
-            hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
-        else:
-            taken = take_new(port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
-            if taken and is_consuming:
-                self._deliver_ready(entry, now)
+        passes = is_consuming and window.pass_next(lo, hi)
+        try:
+            if passes:
+                hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
+            else:
+                taken = take_new(port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
+                if taken and is_consuming:
+                    self._deliver_ready(entry, now)
+        except BaseException:
+            passed = [Piece(lo, hi, size, arrival)] if passes else []
+            self._receivers.hand_up_later(entry, passed, now)
+            raise
         if head.transmission and entry.gaps.asked:
             entry.gaps.sample(lo, now)
         self._after_data(entry, taken, size, flags, now)
@@ -113,9 +121,16 @@ class Incoming:
         self._state.is_consuming = consuming
         if not consuming:
             return 0
-        waited = sum(self._deliver_untaken(entry, now) for entry in list(self._entries.values()))
+        # First: nothing else ever wakes the lane of messages to oneself.
         self._port.woken.append(self._port.me)
-        return waited
+        entries = list(self._entries.values())
+        try:
+            return sum(self._deliver_untaken(entry, now) for entry in entries)
+        except BaseException:
+            # What could not be handed up of one must not keep the others waiting for good.
+            for entry in entries:
+                self._state.looks.set_earlier(entry, now + AFTER_FAILURE)
+            raise
 
     def _deliver_untaken(self, entry: ReceiverEntry, now: float) -> int:
         before = entry.window.delivered
@@ -129,6 +144,9 @@ class Incoming:
 
     def visit(self, entry: ReceiverEntry, now: float) -> None:
         """Ack, ask and report, each if it is time, and set the moment of the next visit."""
+        if entry.window.delivered < entry.window.deliverable and self._state.is_consuming:
+            # It could not be handed up when it came.
+            self._deliver_untaken(entry, now)
         if entry.ack_due <= now:
             self._acks.send_paced(entry, now, self._acks.last_kind)
         if entry.look_due <= now:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from stormcast.node import trace
-from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.core.timers import AFTER_FAILURE
+from stormcast.node.core.window import Piece, ReceiveWindow
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks
 from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
@@ -71,10 +72,21 @@ class Receivers:
 
     def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         """Hand up what is next in order."""
-        port = self._port
-        for lo, hi, _size, arrival in entry.window.take_ready():
-            if arrival is not None:
-                hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
+        port, lo = self._port, 0
+        pieces = entry.window.take_ready()
+        try:
+            for lo, hi, _size, arrival in pieces:
+                if arrival is not None:
+                    hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
+        except BaseException:
+            self.hand_up_later(entry, [piece for piece in pieces if piece.lo >= lo], now)
+            raise
+
+    def hand_up_later(self, entry: ReceiverEntry, pieces: list[Piece[Arrival]], now: float) -> None:
+        """Put back what could not be handed up, for a bug or for want of memory, and try again
+        later: its sender may not have it any more."""
+        entry.window.put_back(pieces)
+        self._state.looks.set_earlier(entry, now + AFTER_FAILURE)
 
     def reopen(self, entry: ReceiverEntry, reason: str, now: float) -> None:
         """Re-open a closing entry that is in use again."""
