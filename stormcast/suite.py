@@ -36,9 +36,9 @@ def _judge_again(batch: Path, runs: Sequence[Path]) -> command.Again:
     except CannotError as error:
         for run in kept:
             write_report(run)
-        return command.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
+        return command.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch))
     if kept:
         say(f"Spark now judges the same runs ({len(kept)}) again: some minutes")
     verdict = _MEANS.get(verify_quietly(kept), Verdict.UNKNOWN) if kept else Verdict.UNKNOWN
     text = f"Spark, on the same {len(kept)} runs: {verdict}"
-    return command.Again(verdict, text, write_batch(batch, kept))
+    return command.Again(verdict, text, write_batch(batch, str(verdict)))

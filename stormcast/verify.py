@@ -37,7 +37,7 @@ from stormcast.pipeline.questions import (
     Question,
     VerifyError,
 )
-from stormcast.pipeline.report.run_files import OF_OTHERS
+from stormcast.pipeline.report.run_files import OF_OTHERS, UNJUDGED
 from stormcast.pipeline.report.writing import write_report
 
 PARQUET: Final = "parquet"
@@ -56,8 +56,7 @@ _OTHERS: Final = {
 _UNJUDGED: Final = {
     "guarantee": RUN,
     "verdict": "unknown",
-    "detail": "it ended before it was judged: what no trace shows (late steps, a workload that did "
-    "not end, what was expected by when) nobody knows; run it again",
+    "detail": UNJUDGED,
     "witness": (),
 }
 """Stands for the findings of a run that was killed while it judged."""

@@ -22,7 +22,7 @@ from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
-from stormcast.chaos.records.directory import make_fresh, take
+from stormcast.chaos.records.directory import give_back, make_fresh, take
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.outcome import TRACE, RunOutcome, write_run
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
@@ -382,6 +382,7 @@ class Clusters:
         try:
             session.open()
         except Unsupported as error:
+            give_back(folder)
             pytest.skip(str(error))
         made = LiveCluster(session, self, folder)
         # Before it is ready: if it never is, its logs say why, and the report names its directory.

@@ -44,13 +44,19 @@ class Entry:
         return self.kept.verdict.verdict
 
 
-def batch_report(name: str, entries: Sequence[Entry]) -> str:
-    """Return the page of a batch."""
-    worst = min((entry.verdict for entry in entries), key=rank, default="unknown")
+def batch_report(
+    name: str, found: Sequence[Entry], without: Sequence[Kept] = (), said: Sequence[str] = ()
+) -> str:
+    """Return the page of a batch: of the runs that were found, and of those without a directory.
+    `said` are verdicts on all of them, which tell which runs without a directory count."""
+    verdicts = [entry.verdict for entry in found] or ["unknown"]
+    worst = min([*verdicts, *said], key=rank)
+    entries = [*found, *(Entry(kept, None) for kept in without)]
+    lead = _lead(entries, worst)
     header = headline(
         worst,
-        tag("p", tag("strong", name), *_shared(entries), class_="names"),
-        lead=_lead(entries),
+        tag("p", tag("strong", name), *_shared(found), class_="names"),
+        lead=lead,
         below=_tally(entries),
     )
     alone = [entry for entry in entries if not entry.kept.is_group]
@@ -60,25 +66,29 @@ def batch_report(name: str, entries: Sequence[Entry]) -> str:
         _matrix("Members on their own", "One column per generation of unicast.", alone, "alone"),
         _matrix("Groups", "One column per stack and what it is set to.", groups, "groups"),
     )
-    return page(f"{name}: {_lead(entries)}", header, body)
+    return page(f"{name}: {lead}", header, body)
 
 
 def _shared(entries: Sequence[Entry]) -> list[Markup]:
     """Return the backends of the runs, and their seed if all have the same."""
-    backends = {entry.kept.verdict.backend for entry in entries}
+    # Of a run without a verdict nobody knows the backend.
+    backends = {entry.kept.verdict.backend for entry in entries} - {""}
     seeds = {entry.kept.verdict.seed for entry in entries}
     words = [f"on {', '.join(sorted(backends))}"] if backends else []
     words += [f"seed {seed}" for seed in seeds if len(seeds) == 1 and seed is not None]
     return [tag("span", word) for word in words]
 
 
-def _lead(entries: Sequence[Entry]) -> str:
+def _lead(entries: Sequence[Entry], worst: str) -> str:
     if not entries:
         return "No runs were found."
     held = sum(entry.verdict == HOLDS for entry in entries)
-    if held == len(entries):
-        return "The only run holds." if held == 1 else f"All {quantities.count(held)} runs hold."
-    return f"{quantities.count(held)} of {quantities.counted(len(entries), 'run')} hold."
+    if held < len(entries):
+        return f"{quantities.count(held)} of {quantities.counted(len(entries), 'run')} hold."
+    all_of_them = "The only run holds" if held == 1 else f"All {quantities.count(held)} runs hold"
+    if worst != HOLDS:
+        return f"{all_of_them}, but the verdict on the whole is {worst}."
+    return f"{all_of_them}."
 
 
 def _tally(entries: Sequence[Entry]) -> Markup:

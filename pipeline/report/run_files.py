@@ -37,6 +37,13 @@ STACKS: Final = {
 }
 """By stack of a group: its protocol and transport, which its name alone does not say."""
 OF_OTHERS: Final = "was made from other traces, or another scenario or seed, than lie here"
+UNJUDGED: Final = (
+    "it ended before it was judged: what no trace shows (late steps, a workload that did not end, "
+    "what was expected by when) nobody knows; run it again"
+)
+"""Why a run without a verdict is unknown."""
+BEGUN: Final = "begun"
+TRACES: Final = "trace/*.trace"
 
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -147,13 +154,15 @@ class Kept:
 
 
 def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool = True) -> Kept:
-    """Read a run directory, with or without its metrics; NotARun if it has no verdict.
+    """Read a run directory, with or without its metrics; NotARun if it is none.
 
-    The results of Spark are in `verify`, by default a folder of the directory.
+    A run without a verdict is unknown. The results of Spark are in `verify`, by default a folder of
+    the directory.
     """
     verify = verify or directory / VERIFY
     own, verified = _verdict(directory / "verdict.json"), _verdict(verify / "verdict.json")
-    if own is None and verified is None:
+    is_judged = own is not None or verified is not None
+    if not is_judged and not has_begun(directory):
         raise NotARun(
             f"{directory} has no verdict.json: name a run directory, or a directory of them"
         )
@@ -168,7 +177,9 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
     told = _yaml(scenario)
     return Kept(
         directory=str(directory),
-        verdict=spark or ran or _of_others(directory, verified or own),
+        verdict=spark
+        or ran
+        or (_of_others(directory, verified or own) if is_judged else _unjudged(directory, told)),
         is_verified=spark is not None,
         second=ran if spark is not None else None,
         metrics=metrics,
@@ -212,6 +223,24 @@ def _of_others(directory: Path, verdict: VerdictFile | None) -> VerdictFile:
         seed=verdict.seed if verdict is not None else None,
         backend=verdict.backend if verdict is not None else "sim",
     )
+
+
+def _unjudged(directory: Path, told: Mapping[str, Any]) -> VerdictFile:
+    """Return an unknown verdict, for a run that has none."""
+    seed = _text(directory / "seed").strip()
+    return VerdictFile(
+        scenario=str(told.get("name") or directory.resolve().name),
+        verdict=UNKNOWN,
+        guarantees={},
+        findings=(Finding(RUN, Verdict.UNKNOWN, UNJUDGED),),
+        seed=int(seed) if seed.isdecimal() else None,
+        backend="",
+    )
+
+
+def has_begun(directory: Path) -> bool:
+    """Whether a run, or a number of runs, was begun in a directory."""
+    return (directory / BEGUN).is_file() or any(directory.glob(TRACES))
 
 
 def rank(verdict: str) -> int:

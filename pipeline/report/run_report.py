@@ -62,8 +62,9 @@ def _verdict(kept: Kept) -> Markup:
     names = [
         tag("strong", verdict.scenario),
         tag("span", kept.protocol),
-        tag("span", f"on {verdict.backend}"),
     ]
+    if verdict.backend:
+        names.append(tag("span", f"on {verdict.backend}"))
     if verdict.seed is not None:
         names.append(tag("span", f"seed {verdict.seed}"))
     return headline(
@@ -314,7 +315,7 @@ def _facts(kept: Kept) -> Markup:
     facts: list[tuple[str, Markup | str]] = [
         ("scenario", verdict.scenario),
         ("stack", f"{kept.protocol}, {kept.timing} clock"),
-        ("backend", verdict.backend),
+        ("backend", verdict.backend or "–"),
         ("seed", "–" if verdict.seed is None else str(verdict.seed)),
         ("dice", verdict.fate),
         *((name, value) for name, value in kept.versions.items()),
@@ -349,7 +350,5 @@ def again(kept: Kept) -> str:
     if kept.verdict.backend == "sim":
         return f"stormcast replay {directory}"
     dice = "" if kept.verdict.fate == "xxh3" else f" --fate {shlex.quote(kept.verdict.fate)}"
-    return (
-        f"stormcast run {directory}/scenario.yaml --backend {shlex.quote(kept.verdict.backend)} "
-        f"--seed {kept.verdict.seed}{dice}"
-    )
+    backend = kept.verdict.backend and f" --backend {shlex.quote(kept.verdict.backend)}"
+    return f"stormcast run {directory}/scenario.yaml{backend} --seed {kept.verdict.seed}{dice}"

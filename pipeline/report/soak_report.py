@@ -18,6 +18,7 @@ from stormcast.pipeline.report.plot import AXIS, PIXELS_PER_TICK, WIDTHS, Width,
 from stormcast.pipeline.report.run_files import HOLDS, REPORT, NotARun, rank
 from stormcast.pipeline.report.scales import Linear
 
+SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 JUDGE: Final = "judge"
@@ -67,7 +68,7 @@ def is_soak(directory: Path) -> bool:
 def read_soak(directory: Path) -> KeptSoak:
     """Read the directory of a soak; NotARun if its files are none of a soak."""
     try:
-        told = json.loads((directory / "soak.json").read_text())
+        told = json.loads((directory / SOAK).read_text())
         status_file = directory / STATUS
         status = json.loads(status_file.read_text()) if status_file.is_file() else {}
         windows = list(_placed((directory / WINDOWS).read_text().splitlines()))

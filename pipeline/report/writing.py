@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from stormcast.pipeline.report.batch import Entry, batch_report
-from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
+from stormcast.pipeline.report.run_files import (
+    BEGUN,
+    HOLDS,
+    REPORT,
+    TRACES,
+    NotARun,
+    has_begun,
+    read_run,
+)
 from stormcast.pipeline.report.run_report import run_report
-from stormcast.pipeline.report.soak_report import is_soak, read_soak, soak_report
+from stormcast.pipeline.report.soak_report import SOAK, is_soak, read_soak, soak_report
+from stormcast.pipeline.report.suite_file import read_suite
 from stormcast.whole import write_whole
 
 DEEP: Final = 3
@@ -27,11 +36,15 @@ def write_report(run: Path, verify: Path | None = None) -> Path:
     return path
 
 
-def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
-    """Write the page of many runs, with links to their reports."""
+def write_batch(batch: Path, again: str = HOLDS) -> Path:
+    """Write the page of all runs in a directory, with links to their reports. `again` is what a
+    second judge has found of all of them."""
+    runs = runs_below(batch)
     entries = [Entry(read_run(run, has_metrics=False), _link(batch, run)) for run in runs]
+    suite = read_suite(batch, runs, {entry.kept.verdict.backend for entry in entries})
     path = batch / REPORT
-    write_whole(path, batch_report(batch.resolve().name, entries))
+    said = [again] if suite.verdict is None else [again, suite.verdict]
+    write_whole(path, batch_report(batch.resolve().name, entries, suite.without, said))
     return path
 
 
@@ -48,14 +61,26 @@ def write_soak(directory: Path) -> Path:
 
 
 def runs_below(batch: Path) -> list[Path]:
-    """Find the run directories in a directory."""
-    found = {
-        path.parent
-        for deep in range(1, DEEP + 1)
-        for path in batch.glob("/".join(["*"] * deep) + "/verdict.json")
-    }
+    """Find the run directories in a directory, also of runs that have no verdict."""
+    judged = {path.parent for path in _below(batch, "verdict.json")}
+    traced = {path.parent.parent for path in _below(batch, TRACES)}
+    begun = {path.parent for path in _below(batch, BEGUN) if not _is_of_soak(path.parent)}
+    # A directory of runs is begun, too.
+    above = {path for run in judged | traced | begun for path in run.parents}
+    found = judged | traced | (begun - above)
     # The folder with Spark's verdict on a run is no run directory.
     return sorted(path for path in found if path.name != "verify" or path.parent not in found)
+
+
+def _below(batch: Path, name: str) -> Iterator[Path]:
+    """Yield what has such a name in the directories below."""
+    for deep in range(1, DEEP + 1):
+        yield from batch.glob("*/" * deep + name)
+
+
+def _is_of_soak(directory: Path) -> bool:
+    """Whether a directory is of a soak, which may have no window yet."""
+    return (directory / SOAK).exists()
 
 
 def is_run(directory: Path) -> bool:
@@ -71,11 +96,13 @@ def write(directory: Path) -> list[Path]:
     if is_soak(directory):
         return [write_soak(directory)]
     runs = runs_below(directory)
-    if not runs:
-        raise NotARun(
-            f"{directory} holds no verdict.json: name a run directory, or a directory of them"
-        )
-    return [*(write_report(run) for run in runs), write_batch(directory, runs)]
+    if runs:
+        return [*map(write_report, runs), write_batch(directory)]
+    if has_begun(directory) and not _is_of_soak(directory):
+        return [write_report(directory)]
+    raise NotARun(
+        f"{directory} holds no verdict.json: name a run directory, or a directory of them"
+    )
 
 
 def _link(batch: Path, run: Path) -> str | None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from stormcast import suite
 from stormcast.chaos.campaigns.live import KINDS, MULTICASTS, live_runs
 from stormcast.chaos.language.scenario import dump
 from stormcast.pipeline.measured import (
@@ -37,12 +38,13 @@ from stormcast.pipeline.measured import (
     natural,
     read_metrics,
 )
+from stormcast.pipeline.questions import CannotError
 from stormcast.pipeline.report import quantities, scales
 from stormcast.pipeline.report.cli import report
 from stormcast.pipeline.report.markup import Markup, plain, tag
 from stormcast.pipeline.report.page import as_json
 from stormcast.pipeline.report.run_files import read_run
-from stormcast.pipeline.report.writing import write, write_report
+from stormcast.pipeline.report.writing import write, write_batch, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\x00\u202e"
 SECTIONS = ("evidence", "guarantees", "faults", "throughput", "heard", "latency", "repairs",
@@ -400,6 +402,127 @@ def test_the_page_of_many_runs_links_each_report_worst_first(tmp_path: Path) -> 
     ]
     assert "1 of 3 runs hold." in page.text
     assert "Violated" in page.text
+
+
+def heading(page: Path) -> tuple[str, str]:
+    """Return the verdict in the header of a page, and its title."""
+    text = page.read_text()
+    verdict = text.partition('<header class="verdict ')[2].partition('"')[0]
+    return verdict, text.partition("<title>")[2].partition("<")[0].partition(": ")[2]
+
+
+@pytest.mark.parametrize("mark", ["begun", "trace/n0-1.trace"])
+def test_a_run_without_a_verdict_is_unknown_on_the_page_of_its_batch(
+    tmp_path: Path, mark: str
+) -> None:
+    """It was killed before it was judged, or its test failed before."""
+    a_run(tmp_path / "a")
+    a_run(tmp_path / "b" / "run")
+    (tmp_path / "b" / "run" / "verdict.json").unlink()
+    (tmp_path / "b" / "run" / mark).parent.mkdir(exist_ok=True)
+    (tmp_path / "b" / "run" / mark).write_text("")
+
+    *reports, page = write(tmp_path)
+
+    assert [heading(report)[0] for report in reports] == ["holds", "unknown"]
+    assert heading(page) == ("unknown", "1 of 2 runs hold.")
+    assert "it ended before it was judged" in page.read_text()
+
+
+def test_directories_of_runs_and_of_soaks_are_no_runs_without_verdict(tmp_path: Path) -> None:
+    a_run(tmp_path / "batch" / "a")
+    (tmp_path / "soak").mkdir()
+    (tmp_path / "soak" / "soak.json").write_text("{}")
+    for name in ("batch", "batch/a", "soak"):
+        (tmp_path / name / "begun").write_text("")
+
+    assert heading(write(tmp_path)[-1]) == ("holds", "The only run holds.")
+
+
+def test_a_run_that_was_not_judged_has_a_report_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "begun").write_text("")
+    (tmp_path / "seed").write_text("7\n")
+    (report,) = write(tmp_path)
+    assert heading(report)[0] == "unknown"
+    assert "seed 7" in Page(report.read_text()).text
+
+
+def a_chaos_test(directory: Path, verdict: str, *without: dict[str, str]) -> Path:
+    """What chaos-test leaves: a run that holds, and what it says of that and of others."""
+    run = a_run(directory / "order-on-udp", a_verdict(backend="netns"))
+    (directory / "begun").write_text("")
+    rows = [{"scenario": "order", "protocol": "NAKACK2 on UDP", "verdict": "holds"}, *without]
+    rows[0]["run"] = str(run)
+    report = {"verdict": verdict, "runs": rows}
+    (directory / "chaos-test.json").write_text(json.dumps(report))
+    return directory
+
+
+def test_runs_of_chaos_test_that_left_no_directory_are_on_its_page(tmp_path: Path) -> None:
+    """They were not begun in time, or this machine cannot do them."""
+    late = {
+        "scenario": "order",
+        "protocol": "NAKACK2 on TCP, no retransmission",
+        "verdict": "unknown",
+        "detail": "not begun within 540s",
+        "run": "",
+    }
+    refused = late | {"protocol": "UNICAST", "verdict": "unsupported", "detail": "no queue"}
+    batch = a_chaos_test(tmp_path / "batch", "unknown", late, refused)
+
+    page = write(batch)[-1]
+
+    assert heading(page) == ("unknown", "1 of 3 runs hold.")
+    text = Page(page.read_text()).text
+    assert "NAKACK2 on TCP, no retransmission fast unknown run: not begun within 540s" in text
+    assert "UNICAST fast unsupported no queue" in text
+
+
+def test_what_no_machine_can_run_leaves_the_verdict_on_the_page(tmp_path: Path) -> None:
+    refused = {"scenario": "x", "protocol": "udp", "verdict": "unsupported", "run": ""}
+    batch = a_chaos_test(tmp_path / "batch", "holds", refused)
+    assert heading(write(batch)[-1]) == ("holds", "1 of 2 runs hold.")
+
+
+@pytest.mark.parametrize("said", ['{"verdict": "unknown", "runs": []}', "{", "[]", None])
+def test_what_chaos_test_says_of_all_its_runs_is_on_its_page(
+    tmp_path: Path, said: str | None
+) -> None:
+    """Spark had gone away, the file is cut short, or it was killed before it wrote one."""
+    batch = a_chaos_test(tmp_path / "batch", "holds")
+    assert heading(write(batch)[-1]) == ("holds", "The only run holds.")
+
+    if said is None:
+        (batch / "chaos-test.json").unlink()
+    else:
+        (batch / "chaos-test.json").write_text(said)
+    assert heading(write(batch)[-1]) == (
+        "unknown",
+        "The only run holds, but the verdict on the whole is unknown.",
+    )
+
+
+def test_without_a_second_judge_runs_that_were_not_judged_are_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> None:
+        raise CannotError("no Java")
+
+    monkeypatch.setattr("stormcast.suite.session.check_java", lacking)
+    batch = a_chaos_test(tmp_path / "batch", "holds")
+    killed = batch / "killed"
+    killed.mkdir()
+    (killed / "begun").write_text("")
+
+    again = suite._judge_again(batch, [batch / "order-on-udp", killed])
+
+    assert (str(again.verdict), again.text) == ("holds", "no second judge: no Java")
+    assert heading(again.report) == ("unknown", "1 of 2 runs hold.")
+
+
+def test_a_second_judge_that_went_away_is_on_the_page(tmp_path: Path) -> None:
+    batch = a_chaos_test(tmp_path / "batch", "holds")
+    assert heading(write_batch(batch, "unknown"))[0] == "unknown"
 
 
 def test_groups_and_members_on_their_own_have_tables_of_their_own(tmp_path: Path) -> None:
