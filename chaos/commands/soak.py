@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -215,6 +215,9 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
             took, begun = time.monotonic() - begun, time.monotonic()
             number, is_judged = number + 1, True
             if watch.note(window, took):
+                with suppress(NodeError, OSError):
+                    # All is judged: what cannot be forgotten now only takes room.
+                    player.end(window)
                 return True, number
             why = window.lost
     except NodeError as error:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -120,11 +121,27 @@ class Soak:
 
     def windows(self, first: int = 0) -> Iterator[Window]:
         """Play windows, until nothing more can be told of this cluster."""
-        lost, number = "", first
-        while not lost:
+        for number in count(first):
             window = self._window(number)
             yield window
-            lost, number = window.lost, number + 1
+            if window.lost:
+                return
+            # Whoever takes the window has kept it now: until then its journals are all that is left
+            # of it, whatever fails here.
+            self.end(window)
+
+    def end(self, window: Window) -> None:
+        """End the chapter with a window, or have it go on in the next one."""
+        run = window.run
+        if window.unrest:
+            self._before = run.sent, run.delivered
+            return
+        # What happened later, while this was judged, is of the next chapter.
+        self._chapters.turn(run.evidence)
+        # A prologue tells of windows; none of its batches counts as messages.
+        self._before = 0, 0
+        self._windows = 0
+        self._forget(run.evidence)
 
     def _window(self, number: int) -> Window:
         scenario = self._storm.scenario(self._seed, number)
@@ -140,15 +157,6 @@ class Soak:
         if why and not is_over and self._windows >= MOST_WINDOWS:
             detail = f"{why}, for {self._windows} windows: nothing can be told of what came before"
             judgement, is_over = _doubted(judgement, detail), True
-        if not why:
-            # What happened later, while this was judged, is of the next chapter.
-            self._chapters.turn(run.evidence)
-            # A prologue tells of windows; none of its batches counts as messages.
-            self._before = 0, 0
-            self._forget(run.evidence)
-            self._windows = 0
-        else:
-            self._before = run.sent, run.delivered
         return Window(
             number=number,
             seed=self._seed,
@@ -164,7 +172,11 @@ class Soak:
 
     def _weights(self) -> dict[str, Mapping[str, float]]:
         members = self._backend.weights() if isinstance(self._backend, Weighs) else {}
-        return {**members, JUDGE: weigh(os.getpid())}
+        try:
+            return {**members, JUDGE: weigh(os.getpid())}
+        except OSError:
+            # No descriptor is left, for instance: the verdict on the window stands.
+            return dict(members)
 
     def _add(self, traces: Mapping[str, bytes]) -> dict[str, bytes]:
         """Add what was written in a window to the chapter, and return its traces."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.versions import versions
 from stormcast.chaos.soak.directory import SoakDirectory
 from stormcast.chaos.soak.player import Soak, Window
@@ -304,6 +309,33 @@ def test_a_violation_stands_though_there_is_no_room_for_its_evidence(
     assert json.loads(Path("full/status.json").read_text())["verdict"] == "violated"
     assert windows("full") == [0]
     assert shell("soak", "--resume", "full", "--for", "5s").code == Exit.VIOLATED
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BackendError("an agent died")])
+def test_a_window_is_kept_before_its_journals_are_forgotten(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A signal, or an error of the rig, while they are forgotten leaves the violation and its
+    evidence."""
+
+    def violated(scenario: Scenario, run: RunRecord, **more: Any) -> Judgement:
+        found = judge_run(scenario, run, **more)
+        bad = Finding("G2", Verdict.VIOLATED, "5 was delivered twice")
+        return Judgement(Verdict.VIOLATED, (*found.findings, bad), found.owed)
+
+    def forget(_backend: SimBackend, _gone: Collection[str]) -> None:
+        raise error
+
+    monkeypatch.setattr("stormcast.chaos.soak.player.judge_run", violated)
+    monkeypatch.setattr(SimBackend, "forget", forget)
+    done = shell("soak", "--storm", storm, "--for", "15s", "--out", "kept")
+
+    assert done.code == Exit.VIOLATED
+    assert windows("kept")[0] == 0
+    assert json.loads(Path("kept/status.json").read_text())["verdicts"]["violated"] >= 1
+    assert json.loads(Path("kept/incidents/000000/verdict.json").read_text())["verdict"] == (
+        "violated"
+    )
 
 
 def test_a_violation_stands_though_no_other_cluster_comes_up(
