@@ -165,6 +165,9 @@ def _named(paths: Sequence[Path]) -> list[_Run]:
     for path in paths:
         if not path.is_dir():
             raise VerifyError(f"{path} is no directory: name what stormcast run has left")
+    # Where a shell puts in all that is in a folder, the latest run is there by its link, too.
+    there = {path.resolve() for path in paths if not path.is_symlink()}
+    paths = [path for path in paths if not path.is_symlink() or path.resolve() not in there]
     whole = [path.resolve() for path in paths]
     for path in whole:
         if whole.count(path) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -73,9 +74,15 @@ def runs_below(batch: Path) -> list[Path]:
 
 
 def _below(batch: Path, name: str) -> Iterator[Path]:
-    """Yield what has such a name in the directories below."""
+    """Yield what has such a name in the directories below, each once: beside runs there is a link
+    to the latest."""
+    home = batch.resolve()
     for deep in range(1, DEEP + 1):
-        yield from batch.glob("*/" * deep + name)
+        for path in batch.glob("*/" * deep + name):
+            place = path.parent.resolve()
+            is_there = place == home / path.parent.relative_to(batch)
+            if is_there or not place.is_relative_to(home):
+                yield path
 
 
 def _is_of_soak(directory: Path) -> bool:
@@ -110,4 +117,4 @@ def _link(batch: Path, run: Path) -> str | None:
     report = run / REPORT
     if not report.exists():
         return None
-    return quote(report.resolve().relative_to(batch.resolve()).as_posix())
+    return quote(os.path.relpath(report.resolve(), batch.resolve()))

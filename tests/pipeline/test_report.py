@@ -439,6 +439,22 @@ def test_directories_of_runs_and_of_soaks_are_no_runs_without_verdict(tmp_path: 
     assert heading(write(tmp_path)[-1]) == ("holds", "The only run holds.")
 
 
+def test_the_latest_run_counts_once(tmp_path: Path) -> None:
+    """The link `latest` beside runs leads to it, too; one that leads elsewhere counts."""
+    for place in ("batch/a", "batch/deep/b", "elsewhere"):
+        a_run(tmp_path / place)
+    batch = tmp_path / "batch"
+    (batch / "latest").symlink_to("a")
+    (batch / "deep/latest").symlink_to("b")
+    (batch / "c").symlink_to(tmp_path / "elsewhere")
+
+    *reports, page = write(batch)
+
+    assert [report.parent for report in reports] == [batch / "a", batch / "c", batch / "deep/b"]
+    assert heading(page) == ("holds", "All 3 runs hold.")
+    assert 'href="../elsewhere/report.html"' in page.read_text()
+
+
 def test_a_run_that_was_not_judged_has_a_report_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "begun").write_text("")
     (tmp_path / "seed").write_text("7\n")

@@ -174,6 +174,14 @@ def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
         session.check_pyspark()
 
 
+def test_the_link_to_the_latest_run_is_no_second_run(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "latest").symlink_to("b")
+    assert [run.name for run in glue._named(sorted(tmp_path.iterdir()))] == ["a", "b"]
+    assert [run.name for run in glue._named([tmp_path / "latest"])] == ["b"]
+
+
 def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [write_run(Story().told(), tmp_path / way / "run") for way in ("udp", "tcp")]
 
