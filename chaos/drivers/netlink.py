@@ -68,11 +68,11 @@ _VERDICT_SIZE: Final = _VERDICT.size + _WORD.size
 
 MAX_PACKET: Final = 0xFFFF
 """No IP packet is larger."""
-MAX_WAITING: Final = 16_384
-"""The most packets that a queue keeps, held ones included; further packets pass. Ten seconds of
-1,600 frames a second."""
 RECEIVE_BUFFER: Final = 16 << 20
 """The most bytes that wait to be read: a tenth of a second at full speed."""
+MAX_UNREAD: Final = 65_536
+"""More messages than find room in that buffer: Linux doubles it, and no message takes less than 512
+bytes."""
 VERDICTS_PER_SEND: Final = 64
 ACK_SECONDS: Final = 5.0
 """Seconds to wait for an answer of the kernel, which normally comes at once."""
@@ -126,7 +126,7 @@ def settings_message(queue: int, max_waiting: int) -> bytes:
     params = attribute(CFG_PARAMS, struct.pack(">IB", MAX_PACKET, COPY_PACKET))
     room = attribute(CFG_QUEUE_MAXLEN, _U32.pack(max_waiting))
     # Without room, in the queue or for the message, packets pass: a driver that cannot keep up must
-    # not cause losses that no fault asks for.
+    # not cause losses that no fault asks for. The kernel does not count them.
     mask, flags = (attribute(kind, _U32.pack(FAIL_OPEN)) for kind in (CFG_MASK, CFG_FLAGS))
     return _config(queue, params + room + mask + flags)
 
@@ -183,7 +183,7 @@ def parse_packet(buffer: bytes | bytearray, size: int) -> tuple[int, int, int, i
 class Queue:
     """One queue of one network namespace, served by this object."""
 
-    def __init__(self, number: int, netns: Path | None, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, number: int, netns: Path | None, *, max_waiting: int) -> None:
         self.number = number
         self.refused: Counter[str] = Counter()
         """By name of the kernel's error, the number of verdicts that the kernel refused."""
@@ -278,7 +278,7 @@ def _open() -> socket.socket:
         opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     except OSError as error:
         raise NetlinkError(f"netfilter: {in_words(error.errno or 0)}") from None
-    # No error when a message finds no room: its packet passes, and nothing needs to be done.
+    # No error when a message finds no room: its packet passes, and its number is missing.
     opened.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
     try:
         opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)

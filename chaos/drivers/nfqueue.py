@@ -41,6 +41,13 @@ BURST: Final = 128
 """The most packets of one site that are taken before another site has its turn."""
 EARLY: Final = 0.0002
 """Seconds by which a packet may go early, so that two packets do not take two wake-ups."""
+MAX_WAITING: Final = 16_384
+"""The most packets of a site that wait for a verdict, held ones included; further packets pass, and
+the run is over. Ten seconds of 1,600 frames a second."""
+ROOM: Final = MAX_WAITING + netlink.MAX_UNREAD
+"""The most packets that the kernel keeps: with room for more than can wait here and to be read, it
+lets none pass without this driver noticing."""
+_IDS: Final = 0xFFFFFFFF
 AT_ONCE: Final = FrameOutcome(PASS)
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
 """The features of stormcast.chaos.language.features that need a queue."""
@@ -73,10 +80,10 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
     return None
 
 
-def open_queue(site: Site, *, max_waiting: int = netlink.MAX_WAITING) -> Queued:
+def open_queue(site: Site) -> Queued:
     """Open the queue of a site."""
     try:
-        return netlink.Queue(QUEUE, _netns(site), max_waiting=max_waiting)
+        return netlink.Queue(QUEUE, _netns(site), max_waiting=ROOM)
     except NetlinkError as error:
         raise DriverError(f"{site.name}: {error}") from None
 
@@ -115,13 +122,22 @@ class Port:
         """The number of the packet that came last."""
         self.waiting = 0
         """The number of packets that have no verdict yet."""
+        self.missed = 0
+        """The number of packets that passed undecided, because there was no room for them."""
         self._driver = driver
 
     def take(self, packet: int, mark: int, view: memoryview) -> None:
         """Decide what becomes of a packet, and when."""
         queue = self.queue
         assert queue is not None
+        if self.newest is not None and packet != self.newest + 1:
+            # The kernel had numbered a packet before it found no room for its message.
+            self.missed += (packet - self.newest - 1) & _IDS
         self.newest = packet
+        if self.waiting >= self._driver.max_waiting:
+            self.missed += 1
+            queue.accept(packet)
+            return
         place = packets.locate(view)
         ways = self.ways.get(place.source) if place is not None else None
         if place is None or ways is None:
@@ -206,7 +222,9 @@ class NfqueueDriver:
         *,
         open_queue: Callable[[Site], Queued] = open_queue,
         open_injector: Callable[[Site], Injector] = RawSockets,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
+        self.max_waiting = max_waiting
         self.open_injector = open_injector
         self._open_queue = open_queue
         self._loop = loop
@@ -246,6 +264,7 @@ class NfqueueDriver:
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Treat packets by `state` from the next one on. Waiting packets keep their time; those
         held by a rule that has ended are let go."""
+        self._check()
         self._loan(lease)
         ports = [port for port in self._ports if port.site.name in state.members]
         await at_once(self._serve(port) for port in ports if self._is_needed(state, port))
@@ -267,6 +286,7 @@ class NfqueueDriver:
 
     async def renew(self, lease: float) -> None:
         """Extend the lease."""
+        self._check()
         self._loan(lease)
 
     async def clear(self) -> None:
@@ -286,8 +306,23 @@ class NfqueueDriver:
             if port.queue is not None:
                 self._loop.remove_reader(port.queue.fileno())
             port.close()
+        try:
+            self._check()
+        except DriverError as error:
+            errors.append(error)
+        for port in self._ports:
+            port.missed = 0
         if errors:
             raise errors[0]
+
+    def _check(self) -> None:
+        """DriverError if packets have passed that a fault may have had to strike."""
+        for port in self._ports:
+            if port.missed:
+                raise DriverError(
+                    f"{port.missed} packets to {port.site.name} passed without the faults that "
+                    "were to strike them, because more came than can wait: hold or delay fewer"
+                )
 
     async def release(self, fault: str | None) -> None:
         """Release the packets that `hold` rules keep."""
@@ -296,6 +331,7 @@ class NfqueueDriver:
 
     async def bites(self) -> Bites:
         """Return the bites so far."""
+        self._check()
         return self._decider.counted()
 
     # -- Packets -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -18,9 +17,9 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.drivers.base import DECIDE, DriverError, Site, inside
-from stormcast.chaos.drivers.netlink import MAX_WAITING
+from stormcast.chaos.drivers.netlink import RECEIVE_BUFFER
 from stormcast.chaos.drivers.netlink import inside as within
-from stormcast.chaos.drivers.nfqueue import NfqueueDriver, open_queue
+from stormcast.chaos.drivers.nfqueue import MAX_WAITING, NfqueueDriver
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.faults import (
@@ -80,7 +79,7 @@ class Drivers:
             network.run.table,
             run_command,
             asyncio.get_running_loop(),
-            open_queue=partial(open_queue, max_waiting=max_waiting),
+            max_waiting=max_waiting,
         )
         self.nft = NftDriver(network.sites(), network.run.table, run_command)
 
@@ -481,8 +480,27 @@ def test_what_finds_no_room_in_a_queue_passes_and_the_rest_waits(pair: Pair) -> 
         await drivers.queue.release("f1")
         await asyncio.sleep(SILENCE)
         assert drained(drivers.pair.sockets["n1"]) == sent[:2]
+        for verb in (drivers.queue.renew(LEASE), drivers.queue.clear()):
+            with pytest.raises(DriverError, match="3 packets to n1 passed without the faults"):
+                await verb
 
     live(pair, script, max_waiting=2)
+
+
+def test_a_driver_that_is_not_heard_for_too_long_tells_that_packets_passed(pair: Pair) -> None:
+    """No event loop runs meanwhile, so nobody reads the messages of the kernel."""
+
+    async def script(drivers: Drivers) -> None:
+        await drivers.apply(f1=HOLD_ALL)
+        head, body = frames(17, 1)[0], bytes(1300)
+        count = 2 * RECEIVE_BUFFER // len(body)
+        for _ in range(count):
+            drivers.pair.say("n0", head + body)
+        await drivers.pass_on([head])
+        with pytest.raises(DriverError, match="packets to n1 passed without the faults"):
+            await drivers.queue.clear()
+
+    live(pair, script)
 
 
 @pytest.mark.skipif(not HAS_IPTABLES, reason="there is no iptables: nothing of others to keep")

@@ -130,6 +130,10 @@ class Queue:
         self.flush()
         self.is_open = False
 
+    def miss(self) -> None:
+        """A packet finds no room for its message, and passes."""
+        next(self._ids)
+
     def come(self, mark: int, data: bytes) -> int:
         packet = next(self._ids)
         self.undecided[packet] = data
@@ -659,6 +663,47 @@ def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
     assert not queue.is_open
     assert rig.clock.readers == {}
     rig.clock.advance(NEVER)
+
+
+MISSED = "1 packets to n1 passed without the faults that were to strike them"
+
+
+def test_a_packet_too_many_passes_and_whoever_asks_is_told() -> None:
+    rig = Rig()
+    rig.driver.max_waiting = 3
+    rig.apply(f1=HOLD)
+    held(rig)
+    do(rig.driver.renew(LEASE))
+    last = rig.come(frame(9), mark=DECIDE)
+    assert rig.said() == [(0.0, "accept", last)]
+    for verb in (rig.driver.renew(LEASE), rig.driver.bites(), rig.driver.apply(state(), LEASE)):
+        with pytest.raises(DriverError, match=MISSED):
+            do(verb)
+
+
+def test_a_packet_for_whose_message_the_kernel_had_no_room_is_missed() -> None:
+    rig = Rig()
+    rig.apply(f1=HOLD)
+    rig.come(frame(1), mark=DECIDE)
+    rig.queues["n1"].miss()
+    do(rig.driver.renew(LEASE))
+    rig.come(frame(3), mark=DECIDE)
+    with pytest.raises(DriverError, match=MISSED):
+        do(rig.driver.renew(LEASE))
+
+
+def test_clearing_tells_of_a_missed_packet_once_and_clears_all_the_same() -> None:
+    rig = Rig()
+    rig.driver.max_waiting = 3
+    rig.apply(f1=HOLD)
+    held(rig)
+    rig.come(frame(9), mark=DECIDE)
+    with pytest.raises(DriverError, match=MISSED):
+        do(rig.driver.clear())
+    assert not rig.queues["n1"].is_open
+    do(rig.driver.clear())
+    rig.apply(f1=HOLD)
+    do(rig.driver.renew(LEASE))
 
 
 def test_counts_outlive_the_faults_and_the_queues() -> None:
