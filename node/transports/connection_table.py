@@ -284,6 +284,9 @@ class ConnectionTable:
         that replaces its connection again and again must not make them pile up, nor the bytes that
         they hold. Of each member one may take its time; its others are bounded like those of
         strangers."""
+        if connection.state is State.CLOSED:
+            # It ended for what others hold. Nothing would ever take it out of `leaving`.
+            return
         while len(self.leaving) >= self._most_leaving and not self.is_closing:
             self._evict()
         bounded = [one for one in self.leaving if one.peer == connection.peer]
@@ -360,8 +363,9 @@ class ConnectionTable:
         patience = self._config.conn_expire_time
         now = self.owner.now()
         for connection in list(self.open.values()):
+            is_idle = connection.state is not State.CLOSED and now - connection.last_used > patience
             # What waits to be written may wait for a peer that is busy for longer.
-            if now - connection.last_used > patience and not connection.out.frames:
+            if is_idle and not connection.out.frames:
                 self.counters["expired"] += 1
                 self._retire(connection)
         self._reaper = self.owner.loop.call_later(patience / REAPS_PER_LIFE, self._reap)

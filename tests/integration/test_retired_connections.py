@@ -219,3 +219,28 @@ async def test_a_member_may_take_its_time_to_end_one_connection(
             await asyncio.sleep(0.05)
         assert any(one.peer == b.address for one in a.transport._table.leaving)
         assert connections(a) <= 2
+
+
+@on_a_loop
+async def test_a_connection_that_ends_for_another_idle_one_is_not_retired_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member's connection expires. The one that it replaced then counts among strangers', and
+    some of theirs, idle as well, end for what it holds."""
+    async with stations(tcp(conn_expire_time=100.0), "a") as (a,):
+        old = await Peer(identity=100, serial=1).join(a)
+        a.members = (old.address.short,)
+        a.transport.on_view([a.address, old.address])
+        await old.say(begun())
+        newer = await Peer(identity=100, serial=2).dial(a)
+        await newer.say(newer.hello)
+        await until(lambda: a.counters.get("replaced") == 1)
+        for number in range(3):
+            stranger = await Peer(identity=200 + number).join(a)
+            await stranger.say(begun(600_000))
+        await until(lambda: held(a) >= MIB and len(a.transport._table.strangers._held) == 3)
+        late = a.now() + 200.0
+        monkeypatch.setattr(a, "now", lambda: late)
+        a.transport._table._reap()
+        assert a.closes("evicted") >= 1
+        assert connection.State.CLOSED not in {one.state for one in a.transport._table.leaving}
