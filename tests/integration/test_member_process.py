@@ -14,6 +14,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.netns.process import Process, environment
 from stormcast.node.control.sockets import listen_unix
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.member.metrics import BY_STAT, PREFIXES
@@ -57,6 +58,22 @@ def test_a_signal_has_it_leave_and_nobody_suspects_it(
     assert events(members, "n0")[-1].kind == STOP
     assert not members.control("n0").exists()
     assert "n0: left" in members.processes["n0"].tail()
+
+
+class Dying(Process):
+    """Is killed by somebody else while it is being paused."""
+
+    def _signal(self, number: signal.Signals) -> None:
+        super()._signal(number)
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def test_a_process_that_dies_while_it_is_paused_is_not_waited_for(tmp_path: Path) -> None:
+    process = Dying(("sleep", "60"), tmp_path, "n0", environment({}))
+    started = time.monotonic()
+    process.pause()
+    assert time.monotonic() - started < 3.0
+    assert process.wait() == -signal.SIGKILL
 
 
 def test_what_was_accepted_before_a_signal_arrives(members: Members) -> None:

@@ -109,8 +109,11 @@ class Process:
             return
         self._signal(signal.SIGSTOP)
         self.is_paused = True
+        # It may have been killed just now; then it keeps its entry in /proc until it is waited for.
         until(
-            lambda: _state(self.pid) in ("T", None), 5.0, lambda: f"pid {self.pid} is not stopped"
+            lambda: _state(self.pid) == "T" or not self.is_alive,
+            5.0,
+            lambda: f"pid {self.pid} is not stopped",
         )
 
     def resume(self) -> None:
