@@ -108,7 +108,8 @@ class UdpConfig(TransportConfig):
 
     ip_mcast: str = "auto"
     """Whether one datagram goes to the whole group. `auto`: once every member has said that the
-    network carries it, until then one to each; `always`: from the start; `never`: one to each."""
+    network carries it, until then one to each; `always`: multicast only, also where the network
+    carries it to some or to none; `never`: one to each."""
 
     mcast_addr: str = ""
     """The group's address; empty: 239.8.8.8, or ff0e::8:8:8 where an IPv6 address is bound."""

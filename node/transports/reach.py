@@ -1,7 +1,8 @@
 """Finds out which members hear multicasts: by asking them, because a sender cannot see it.
 
 A question goes out by multicast; a member that hears it there answers by unicast. Until a member
-has answered, frames for the group are also sent to it alone.
+has answered, frames for the group are also sent to it alone. An answer proves this for a while
+only, as a network may stop carrying multicasts: so all are asked again and again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stormcast.node.core.errors import BadFrame
 
@@ -25,6 +26,14 @@ LARGEST: Final = 128
 """Bytes of a question or an answer at most, with its seal."""
 FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
+PROOF_SECONDS: Final = 3.5 * LONGEST_WAIT
+"""Seconds for which the answer to a question counts: three questions in a row may be lost."""
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None: ...
 
 
 class Reach:
@@ -34,53 +43,91 @@ class Reach:
         self,
         cluster: int,
         me: int,
-        secret: int,
+        draw: Callable[[], int],
         multicast: Callable[[bytes], None],
         unicast: Callable[[int, bytes], None],
-        call_later: Callable[[float, Callable[[], None]], object],
+        now: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], Timer],
         counters: Counter[str],
         seals: Seals | None = None,
     ) -> None:
-        self.reached: set[int] = set()
+        self.reached: dict[int, float] = {}
+        """When the latest question was asked that a member has answered, by its short id."""
         self._cluster = cluster
         self._me = me
-        self._secret = secret
+        self._draw = draw
         self._multicast = multicast
         self._unicast = unicast
+        self._now = now
         self._call_later = call_later
         self._counters = counters
         self._seals = seals
         self._others: set[int] = set()
-        self._wait = FIRST_WAIT
-        self._is_waiting = False
-        self._is_closed = False
+        self._asked: dict[int, float] = {}
+        """When each question was asked of which an answer still counts, by its secret. Each has
+        its own: with one for all, an old question that somebody says again would be answered, and
+        prove what is no longer so."""
+        self._next_wait = FIRST_WAIT
+        self._wait = 0.0
+        """The length of the wait that is running; 0: none is."""
+        self._timer: Timer | None = None
 
     def on_view(self, others: set[int]) -> None:
         """Take in the other members of the group; a member that was away must answer again."""
         self._others = others
-        self.reached &= others
-        self._wait = FIRST_WAIT
-        self._ask()
+        self.reached = {short: at for short, at in self.reached.items() if short in others}
+        if not self.is_complete:
+            self._next_wait = FIRST_WAIT
+            # Views that follow each other fast share a question.
+            if self._wait != FIRST_WAIT:
+                self._ask()
 
     def close(self) -> None:
         """Stop asking."""
-        self._is_closed = True
+        self._stop_waiting()
 
     @property
     def is_complete(self) -> bool:
-        return self.reached >= self._others
+        return self.reached.keys() >= self._others
 
     def _ask(self) -> None:
-        if self._is_closed or self._is_waiting or self.is_complete:
-            return
-        self._multicast(self._packed(QUESTION, self._secret))
-        self._is_waiting = True
-        self._call_later(self._wait, self._again)
-        self._wait = min(2 * self._wait, LONGEST_WAIT)
+        now = self._now()
+        self._forget_before(now - PROOF_SECONDS)
+        secret = self._draw()
+        self._asked[secret] = now
+        self._multicast(self._packed(QUESTION, secret))
+        self._wait_for(LONGEST_WAIT if self.is_complete else self._next_wait)
+        self._next_wait = min(2 * self._next_wait, LONGEST_WAIT)
+
+    def _forget_before(self, oldest: float) -> None:
+        """Give up the proofs by questions that were asked before, and no longer take answers to
+        them."""
+        self._asked = {secret: at for secret, at in self._asked.items() if at >= oldest}
+        kept = {short: at for short, at in self.reached.items() if at >= oldest}
+        if len(kept) < len(self.reached):
+            # A member that only lost some questions answers the next ones at once.
+            self._next_wait = FIRST_WAIT
+        self.reached = kept
 
     def _again(self) -> None:
-        self._is_waiting = False
-        self._ask()
+        is_early = self._wait < LONGEST_WAIT
+        self._stop_waiting()
+        if not self._others:
+            return
+        if is_early and self.is_complete:
+            self._wait_for(LONGEST_WAIT)
+        else:
+            self._ask()
+
+    def _wait_for(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._wait = seconds
+        self._timer = self._call_later(seconds, self._again)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._wait = None, 0.0
 
     def _packed(self, kind: int, secret: int) -> bytes:
         text = _FORM.pack(MAGIC, kind, self._cluster, self._me, secret)
@@ -101,14 +148,14 @@ class Reach:
             self._refuse("cluster")
         elif short == self._me:
             # Its own questions come back to a member.
-            if not (kind == QUESTION and by_multicast and secret == self._secret):
+            if not (kind == QUESTION and by_multicast and secret in self._asked):
                 self._refuse("source")
         elif kind == QUESTION:
             self._on_question(short, secret, by_multicast=by_multicast)
         elif kind != HEARD:
             self._refuse("kind")
-        elif secret == self._secret and short in self._others:
-            self.reached.add(short)
+        elif secret in self._asked and short in self._others:
+            self.reached[short] = max(self._asked[secret], self.reached.get(short, 0.0))
         else:
             self._refuse("unasked")
         return True

@@ -112,9 +112,10 @@ class UdpTransport(Transport):
             self._reach = Reach(
                 cluster,
                 address.short,
-                randbits(64),
+                partial(randbits, 64),
                 self._ask,
                 self._answer,
+                owner.now,
                 owner.loop.call_later,
                 self.counters,
                 seals,

@@ -17,7 +17,7 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import Address
 from stormcast.node.core.wire import GROUP
 from stormcast.node.protocols.port import EVERYONE
-from stormcast.node.transports import bpf
+from stormcast.node.transports import bpf, reach
 from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.udp import UdpTransport
@@ -123,6 +123,31 @@ async def test_when_all_hear_it_a_multicast_is_one_datagram() -> None:
         await until(lambda: len(b.got) == len(c.got) == 2)
         assert sent(a) - before == 2
         assert a.got == []
+
+
+@on_a_loop
+async def test_copies_go_out_again_where_a_network_stops_carrying_multicasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a switch does that forgets c, and later learns of it anew."""
+    monkeypatch.setattr(reach, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(reach, "PROOF_SECONDS", 0.35, raising=False)
+    async with stations(config(), "a", "b", "c") as (a, b, c):
+        meet(a, b, c)
+        await until(lambda: reached(a) == 2)
+        group = c.transport._group
+        assert group is not None
+        name = socket.inet_aton(group.at[0]) + socket.inet_aton(c.transport._interface.address)
+        group.socket.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, name)
+        await until(lambda: reached(a) == 1, "c is known to hear nothing")
+        a.send(GROUP, b"a copy for c")
+        await until(lambda: b.got and c.got)
+        group.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, name)
+        await until(lambda: reached(a) == 2, "and to hear again")
+        before = sent(a)
+        a.send(GROUP, b"one for both")
+        await until(lambda: len(b.got) == len(c.got) == 2)
+        assert sent(a) - before <= 2
 
 
 @on_a_loop
