@@ -49,6 +49,15 @@ class BadFrame(NodeError):
         self.reason = reason
 
 
+class RepeatedFrame(BadFrame):
+    """A frame that was taken before, sealed by a member. It ends where `end` says, and the frames
+    behind it may be new."""
+
+    def __init__(self, end: int = 0) -> None:
+        super().__init__("replayed")
+        self.end = end
+
+
 class BadTrace(NodeError):
     """Bytes that are not a trace block of ours; `reason` says what is wrong with them."""
 

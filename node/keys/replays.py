@@ -35,6 +35,10 @@ class Replays:
         self._taken[number & _PLACE] = 1
         return True
 
+    def is_too_old(self, number: int) -> bool:
+        """Whether nothing is known of this number."""
+        return number <= self.highest - DEPTH
+
     def _forget(self, first: int, end: int) -> None:
         """Clear the marks of these new numbers: older numbers had the same places in the ring."""
         if end - first >= DEPTH:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.errors import BadFrame, RepeatedFrame
 from stormcast.node.core.wire import LOW_HALF, Head
 from stormcast.node.keys.cluster_keys import KEY_SIZE
 from stormcast.node.keys.replays import Replays
@@ -177,7 +177,11 @@ class Seals:
             raise BadFrame("truncated")
         body_at = offset + _BODY_AT
         front = bytes(buffer[offset:body_at])
-        body = self._open(front[_MARK_AT:], fields[_DIGEST], buffer[body_at:end], front)
+        try:
+            body = self._open(front[_MARK_AT:], fields[_DIGEST], buffer[body_at:end], front)
+        except RepeatedFrame as repeated:
+            repeated.end = end
+            raise
         size = len(body)
         if fields[_HEADERS] > size:
             raise BadFrame("size")
@@ -224,7 +228,11 @@ class Seals:
         except InvalidTag:
             raise BadFrame("forged") from None
         if not sealer.replays.take(number):
-            raise BadFrame("replayed")
+            if is_new or sealer.replays.is_too_old(number):
+                # It may not have come before: what a connection loses ends it, so that protocols
+                # ask for it. Nor may repeats that need a new cipher each share a datagram.
+                raise BadFrame("replayed")
+            raise RepeatedFrame
         self._opened += 1
         sealer.heard = self._opened
         if is_new:

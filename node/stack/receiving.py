@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.errors import BadFrame, RepeatedFrame
 from stormcast.node.core.model import Payload
 from stormcast.node.core.wire import GROUP, Head
 
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 Route = Callable[[Head, bytes, float], None]
 
 NOT_TAKEN: Final = -1
-"""Returned in place of a sender: there were good frames, but no protocol of this member took one.
-Their source does not show where their sender is, as anybody can have recorded them."""
+"""Returned in place of a sender: there were good frames, or repeats of such, but no protocol of
+this member took one. Their source does not show where their sender is, as anybody can have recorded
+them."""
+MOST_REPEATS: Final = 128
+"""Repeated frames of one datagram that are skipped; a packet of 9,000 bytes has fewer. Each takes
+time of the processor, and a datagram of 64 KiB could hold 600."""
 
 
 class Receiver:
@@ -74,17 +78,27 @@ class Receiver:
         NOT_TAKEN if none was, and 0 if no frame was good."""
         if not self.is_open:
             return 0
-        at, end, source = 0, len(datagram), 0
-        try:
-            while at < end:
+        at, end, source, repeats = 0, len(datagram), 0, 0
+        while at < end:
+            try:
                 head, body = self._unpack(datagram, at)
                 at += self._around + head.size
                 source = source or NOT_TAKEN
                 if self._accept(head, body, now):
                     source = head.source
-        except BadFrame as bad:
-            self.refusal = bad.reason
-            self._port.drop(bad.reason)
+            except RepeatedFrame as repeated:
+                # Anybody can send it again, and that takes neither the frames behind it from this
+                # member, nor the connection on which it came.
+                self._port.drop(repeated.reason)
+                at = repeated.end
+                source = source or NOT_TAKEN
+                repeats += 1
+                if repeats == MOST_REPEATS:
+                    break
+            except BadFrame as bad:
+                self.refusal = bad.reason
+                self._port.drop(bad.reason)
+                break
         if self._port.events:
             self._drain(now)
         if self._port.strangers.is_over:

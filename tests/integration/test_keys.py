@@ -9,6 +9,7 @@ import pytest
 
 from stormcast.node.channel import Channel, ChannelConfig
 from stormcast.node.keys.cli import key
+from stormcast.node.stack.receiving import NOT_TAKEN
 from stormcast.node.transports.handshake import LENGTH
 from tests.helpers.station import on_a_loop, until
 from tests.integration.test_channel import KINDS, gather, group, kinds, size, tcp, udp
@@ -163,7 +164,7 @@ async def test_what_was_recorded_changes_nothing_when_it_comes_again(keys: list[
         replayed = list(recorded)
         b.runtime.receive = receive
         for datagram in (*replayed, *reversed(replayed)):
-            assert receive(memoryview(datagram), b.runtime.now()) == 0
+            assert receive(memoryview(datagram), b.runtime.now()) == NOT_TAKEN
         b.runtime.wake()
         await asyncio.sleep(0.2)
         assert len(got) == 400
@@ -172,6 +173,26 @@ async def test_what_was_recorded_changes_nothing_when_it_comes_again(keys: list[
         assert refusals(b, "replayed") >= before + 2 * len(replayed)
         await a.send(b.address, b"goes on")
         await until(lambda: got[-1:] == [("a", b"goes on")])
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tcp-nio2"])
+@on_a_loop
+async def test_a_frame_that_comes_twice_on_a_connection_does_not_end_it(
+    kind: str, keys: list[str]
+) -> None:
+    """A member says the same on a connection that stands, and on one that it is making to another
+    address of the same peer; what waits in that is then sent on the first."""
+    async with group(KINDS[kind](), "a", "b", key_file=keys[0]) as (a, b):
+        got = gather(b)
+        send = a.runtime.transport.send
+        a.runtime.transport.send = lambda frames: send([*frames, *frames])
+        for number in range(1, 6):
+            await a.send(None, b"%d" % number)
+            await until(lambda number=number: len(got) == number)
+        assert got == [("a", b"%d" % number) for number in range(1, 6)]
+        await until(lambda: refusals(b, "replayed") >= 5, "each comes again")
+        assert "transport.closed_bad-frame" not in b.stats()
+        assert b.stats()["transport.opened"] == 1
 
 
 @on_a_loop

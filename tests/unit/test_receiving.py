@@ -11,7 +11,10 @@ from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.wire import GROUP, Head
-from stormcast.node.stack.receiving import NOT_TAKEN, Receiver
+from stormcast.node.keys import replays
+from stormcast.node.keys.cluster_keys import ClusterKey
+from stormcast.node.keys.seals import Seals
+from stormcast.node.stack.receiving import MOST_REPEATS, NOT_TAKEN, Receiver
 from tests.helpers.parts import ME, PEER, Parts
 
 THIRD = 3
@@ -45,11 +48,11 @@ class Probes:
 
 
 class Reception(Parts):
-    def __init__(self) -> None:
+    def __init__(self, seals: Seals | None = None) -> None:
         super().__init__()
         self.taker, self.bare, self.probes = Taker(), Taker(), Probes()
         stands: Any = (self.taker, self.bare, None, self.probes, lambda: None)
-        self.receiver = Receiver(self.port, *stands)
+        self.receiver = Receiver(self.port, *stands, seals)
 
 
 def ack(
@@ -126,3 +129,63 @@ def test_a_member_that_stopped_takes_nothing() -> None:
     there.receiver.is_open = False
     assert there.receiver.receive(ack(1), 0.0) == 0
     assert (there.taker.got, there.port.drops) == ([], {})
+
+
+# -- Repeats ---------------------------------------------------------------------------------------
+
+
+def sealed(count: int) -> tuple[Reception, list[bytes]]:
+    """A member with a key, and frames of a peer, sealed in this order."""
+    keys = (ClusterKey(bytes(32)),)
+    frames = [(ME, ack(lo), b"") for lo in range(1, count + 1)]
+    made = Seals(keys, 7, PEER).seal(frames, PEER_CODEC)
+    return Reception(Seals(keys, 7, ME)), [head + body for _dest, head, body in made]
+
+
+def dropped(there: Reception) -> dict[str, int]:
+    return dict(there.port.drops)
+
+
+def test_a_frame_that_comes_again_takes_none_of_those_behind_it_away() -> None:
+    """A listener sends the first frame of a datagram alone, and is there a moment earlier."""
+    there, frames = sealed(3)
+    assert there.receiver.receive(frames[0], 0.0) == PEER
+    assert there.receiver.receive(b"".join(frames), 0.0) == PEER
+    assert there.taker.got == [1, 2, 3]
+    assert dropped(there) == {"replayed": 1}
+
+
+def test_only_repeats_are_good_frames_that_nobody_took() -> None:
+    """A connection stays, and no place is learnt."""
+    there, frames = sealed(2)
+    there.receiver.receive(b"".join(frames), 0.0)
+    assert there.receiver.receive(b"".join(frames), 0.0) == NOT_TAKEN
+    assert dropped(there) == {"replayed": 2}
+
+
+def test_repeats_around_a_frame_that_is_bad() -> None:
+    there, frames = sealed(3)
+    there.receiver.receive(frames[0], 0.0)
+    forged = frames[1][:-1] + bytes([frames[1][-1] ^ 1])
+    assert there.receiver.receive(frames[0] + forged + frames[2], 0.0) == NOT_TAKEN
+    assert there.taker.got == [1]
+    assert dropped(there) == {"replayed": 1, "forged": 1}
+
+
+@pytest.mark.parametrize("count", [MOST_REPEATS - 1, MOST_REPEATS])
+def test_the_repeats_that_one_datagram_may_cost_are_bounded(count: int) -> None:
+    there, frames = sealed(count + 1)
+    for frame in frames[:-1]:
+        there.receiver.receive(frame, 0.0)
+    there.receiver.receive(b"".join(frames), 0.0)
+    assert dropped(there) == {"replayed": count}
+    assert (there.taker.got[-1] == count + 1) == (count < MOST_REPEATS)
+
+
+def test_what_is_too_old_to_be_told_from_a_repeat_is_a_bad_frame() -> None:
+    """It may be new: on a connection that is a loss, and protocols hear of it when that ends."""
+    there, frames = sealed(replays.DEPTH + 2)
+    there.receiver.receive(frames[-1], 0.0)
+    assert there.receiver.receive(frames[0], 0.0) == 0
+    assert there.receiver.receive(frames[2], 0.0) == PEER
+    assert dropped(there) == {"replayed": 1}
