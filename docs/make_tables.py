@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos import faults
+from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
 from stormcast.chaos.campaigns.museum import EXHIBITS
 from stormcast.chaos.commands.run import report
 from stormcast.chaos.drivers.base import driver_of
@@ -177,8 +179,6 @@ STRIKING: Final[Mapping[str, faults.NetworkFault]] = {
 INSIDE: Final = {
     "pause": ("SIGSTOP", "keeper"),
     "members": ("process", "keeper"),
-    "first-conn": ("–", "–"),
-    "frames-of-streams": ("–", "–"),
     "rule-on-streams": ("DROP in the member", "DROP in the member"),
 }
 """Of others, what does it where members are real; the rest members do by themselves."""
@@ -189,14 +189,22 @@ def features() -> str:
     simulated = SimBackend().features()
     rows = []
     for feature, about in FEATURES.items():
-        if feature in STRIKING:
-            driver = driver_of(STRIKING[feature], netem=feature == "netem")
-            real = driver, f"{driver}, in the agent"
-        else:
-            real = INSIDE.get(feature, ("yes", "yes"))
         sim = "yes" if simulated[feature] is None else "–"
-        rows.append((f"`{feature}`", about, sim, *real))
+        rows.append((f"`{feature}`", about, sim, *_on_real_machines(feature)))
     return table(("feature", "what it is", "sim", "netns", "kubernetes"), rows)
+
+
+def _on_real_machines(feature: str) -> tuple[str, str]:
+    """What does it on namespaces, and in pods."""
+    if feature in STRIKING:
+        driver = driver_of(STRIKING[feature], netem=feature == "netem")
+        return driver, f"{driver}, in the agent"
+    in_namespace, in_pod = INSIDE.get(feature, ("yes", "yes"))
+    lack = {*NO_MACHINE_HAS, *NO_POD_HAS}
+    return (
+        "–" if feature in NO_MACHINE_HAS else in_namespace,
+        "–" if feature in lack else in_pod,
+    )
 
 
 SAMPLE: Final = "partition-into-halves"

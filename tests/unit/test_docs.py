@@ -20,9 +20,10 @@ import yaml
 from xxhash import xxh3_64_intdigest
 
 import stormcast
-from docs.make_tables import TABLES, filled
+from docs.make_tables import TABLES, features, filled
+from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
 from stormcast.chaos.campaigns.library import library
-from stormcast.chaos.campaigns.live import ACTS, KINDS, live_runs
+from stormcast.chaos.campaigns.live import ACTS, KINDS, NO_MACHINE_HAS, live_runs
 from stormcast.chaos.campaigns.museum import EXHIBITS
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS
 from stormcast.chaos.language.scenario import (
@@ -207,6 +208,12 @@ def test_what_the_rig_knows_of_node_is_listed() -> None:
 def test_tables_are_what_the_code_says(name: str) -> None:
     """Where this fails: `.venv/bin/python -m docs.make_tables`, and look at what changed."""
     assert page(name) == filled(name, page(name))
+
+
+def test_what_a_backend_refuses_is_no_feature_of_it_in_the_table() -> None:
+    rows = [line.strip("| ").split(" | ") for line in features().splitlines()[2:]]
+    lacking = [{row[0].strip("`") for row in rows if row[column] == "–"} for column in (3, 4)]
+    assert lacking == [{*NO_MACHINE_HAS}, {*NO_MACHINE_HAS, *NO_POD_HAS}]
 
 
 def test_the_readme_shows_the_table_of_chaos_test_as_it_is() -> None:

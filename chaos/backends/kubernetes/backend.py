@@ -60,6 +60,9 @@ BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
 """Features that need keepers and members, but no agent."""
+_ITS_OWN_KEY: Final = "members of a release have its key, and no run one of its own; drop `sealed`"
+NO_POD_HAS: Final = {"keys": _ITS_OWN_KEY, "change-keys": _ITS_OWN_KEY}
+"""Features that members in pods never have, and why."""
 
 
 class KubernetesBackend:
@@ -338,11 +341,7 @@ def _features_of_agents(
     token = read_token(api, first)
     asked = [MemberPod(api, pod, pod.name, token) for pod in there]
     missing = "no driver of this version does it"
-    found: dict[str, str | None] = dict.fromkeys(FEATURES)
-    found["keys"] = found["change-keys"] = (
-        "members of a release have its key, and no run one of its own; drop `sealed`"
-    )
-    found |= ONLY_SIMULATED
+    found: dict[str, str | None] = {**dict.fromkeys(FEATURES), **NO_POD_HAS, **ONLY_SIMULATED}
     for answer in threads.map(_features_of_agent, asked):
         for feature in set(FEATURES) - BY_ITSELF:
             found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
