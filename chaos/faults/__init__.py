@@ -230,6 +230,18 @@ class Rule(NetworkFault):
             and match.connection is None
         )
 
+    @property
+    def counts_over_members(self) -> bool:
+        """Whether the rule counts frames, and those to several members together."""
+        counts = self.times is not None or self.match.occurrence is not None
+        return counts and len(self.match.dests) != 1
+
+    @property
+    def needs_both_directions(self) -> bool:
+        """Whether the rule may select control frames by their connection: its number is known from
+        the data that went the other way."""
+        return self.match.connection is not None and set(self.match.kinds) != {"DATA"}
+
     def strikes(self, source: str, dest: str) -> bool:
         match = self.match
         return (not match.sources or source in match.sources) and (

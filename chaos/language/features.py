@@ -22,6 +22,8 @@ FEATURES: Final[dict[str, str]] = {
     "bandwidth": "limit the bytes per second",
     "rule-drop": "drop frames that are known by themselves",
     "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
+    "rule-over-members": "count the frames to several members in one rule, and know the "
+    "connections of control frames",
     "first-conn": "have members count their connections from another number than 1",
     "frames-of-streams": "do to frames of a connection, on their way, what rules do to datagrams",
     "rule-on-streams": "drop, delay or double chosen frames of a TCP connection, inside the member",
@@ -92,7 +94,7 @@ def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> froz
     for step in scenario.timeline:
         action = step.action
         if isinstance(action, faults.Rule):
-            found.add(_of_rule(action, in_members=in_members))
+            found |= _of_rule(action, in_members=in_members)
         elif isinstance(action, _COMMANDS):
             found.add("commands")
         elif (what := _BY_FAULT.get(type(action))) is not None:
@@ -100,7 +102,10 @@ def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> froz
     return frozenset(found)
 
 
-def _of_rule(rule: faults.Rule, *, in_members: bool) -> str:
+def _of_rule(rule: faults.Rule, *, in_members: bool) -> set[str]:
     if in_members:
-        return "rule-on-streams"
-    return "rule-drop" if rule.is_told_by_the_preamble() else "rule"
+        return {"rule-on-streams"}
+    found = {"rule-drop" if rule.is_told_by_the_preamble() else "rule"}
+    if rule.counts_over_members or rule.needs_both_directions:
+        found.add("rule-over-members")
+    return found

@@ -157,19 +157,13 @@ def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:
         why = f"{rule.does} frames"
     elif rule.match.connection is not None:
         why = "choose frames by connection"
-    elif not _is_one_place(rule):
+    elif rule.counts_over_members:
         why = "count frames (occurrence, times) of several members together"
     if why:
         raise Unsupported(
             f"{name}: over connections a rule is done inside the member, which cannot {why}; "
             "choose a stack on UDP"
         )
-
-
-def _is_one_place(rule: faults.Rule) -> bool:
-    """Whether a rule counts no frames, or counts them in one member only."""
-    counts = rule.times is not None or rule.match.occurrence is not None
-    return not counts or len(rule.match.dests) == 1
 
 
 def as_test_protocol(rule: faults.Rule) -> dict[str, dict[str, Any]]:

@@ -84,6 +84,7 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
         "members",
         "pause",
         "rule-on-streams",
+        "rule-over-members",
         "group",
         "no-group",
         "commands",

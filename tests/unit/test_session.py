@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
+from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.world import WALL_NS
 from stormcast.chaos.faults import Cut
@@ -469,6 +471,32 @@ def test_what_no_member_can_do_to_its_own_stream_is_refused(
 
     with pytest.raises(Unsupported, match=why):
         cluster_plan(scenario, 1, "run", tmp_path, Noting(lacks=NO_FRAMES).features())
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_refused"),
+    [
+        ("times: 3", True),
+        ("times: 3, match: {to: [n0, n1]}", True),
+        ("times: 3, match: {to: n1}", False),
+        ("match: {kind: DATA, occurrence: 1}", True),
+        ("match: {kind: DATA, occurrence: 1, to: n1}", False),
+        ("match: {connection: 1, to: n1}", True),
+        ("match: {connection: 1, kind: [DATA, ACK], to: n1}", True),
+        ("match: {connection: 1, kind: DATA}", False),
+        ("match: {kind: DATA, seqno: 1}", False),
+    ],
+)
+def test_rules_that_no_agent_can_do_by_the_frames_to_its_own_member_are_refused_in_pods(
+    rule: str, is_refused: bool, tmp_path: Path
+) -> None:
+    step = f"do: rule, does: drop, {rule}, for: 1s"
+    scenario = scenario_of(PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", step))
+
+    in_pods = Noting(lacks=NO_POD_HAS).features()
+    with pytest.raises(Unsupported, match="one member in `to`") if is_refused else nullcontext():
+        cluster_plan(scenario, 1, "run", tmp_path, in_pods)
+    cluster_plan(scenario, 1, "run", tmp_path, Noting().features())
 
 
 def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: Path) -> None:

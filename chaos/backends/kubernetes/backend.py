@@ -61,7 +61,13 @@ BY_ITSELF: Final = frozenset(
 )
 """Features that need keepers and members, but no agent."""
 _ITS_OWN_KEY: Final = "members of a release have its key, and no run one of its own; drop `sealed`"
-NO_POD_HAS: Final = {"keys": _ITS_OWN_KEY, "change-keys": _ITS_OWN_KEY}
+NO_POD_HAS: Final = {
+    "keys": _ITS_OWN_KEY,
+    "change-keys": _ITS_OWN_KEY,
+    "rule-over-members": "each pod has an agent of its own, which sees only the frames to its "
+    "member; name one member in `to` of a rule that counts (occurrence, times), and `kind: DATA` "
+    "where it selects by connection",
+}
 """Features that members in pods never have, and why."""
 
 

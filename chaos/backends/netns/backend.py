@@ -39,7 +39,7 @@ KEEP_SECONDS: Final = 0.1
 BY_ITSELF: Final = frozenset(
     {
         *("members", "pause", "group", "no-group", "commands", "rule-on-streams"),
-        *("keys", "change-keys"),
+        *("keys", "change-keys", "rule-over-members"),
     }
 )
 """Features that need namespaces and processes, but no agent."""
