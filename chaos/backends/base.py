@@ -154,7 +154,8 @@ class Backend(Protocol):
         ...
 
     def stop(self, name: str) -> None:
-        """Have a member leave its group and end; does not wait for its end."""
+        """Have a member leave its group and end, a paused one when it goes on; does not wait for
+        its end."""
         ...
 
     def kill(self, name: str) -> None:

@@ -212,10 +212,9 @@ class Keeper:
         return self.member
 
     def stop(self) -> None:
-        """Tell the member to leave. Only the first call sends a signal: after a second one it would
-        end at once."""
+        """Tell the member to leave: a paused one does so when it goes on. Only the first call sends
+        a signal: after a second one it would end at once."""
         member = self._living()
-        self.resume()
         if not member.is_told:
             member.is_told = True
             member.signal(signal.SIGTERM)
@@ -308,6 +307,7 @@ class Keeper:
             return
         assert self.member is not None
         self.stop()
+        self.resume()
         try:
             async with asyncio.timeout(self.settings.grace):
                 await self.member.ended.wait()

@@ -246,6 +246,22 @@ def test_who_is_paused_can_be_killed_and_comes_back_running(lab: Lab) -> None:
     lab.wait_for_view(*NAMES)
 
 
+def test_who_is_paused_and_told_to_leave_does_so_when_it_goes_on(lab: Lab) -> None:
+    lab.need("pause")
+    lab.open_and_start()
+    lab.backend.pause("n1")
+    lab.backend.stop("n1")
+    lab.wait(1.0)
+    assert lab.backend.is_alive("n1")
+    with pytest.raises(MemberError):
+        lab.ask("n1", "GET", "/workload")
+    lab.backend.resume("n1")
+    lab.wait_for_view("n0", "n2")
+    lab.wait_until(lambda: not lab.backend.is_alive("n1"), "n1 has ended")
+    (life,) = lab.lives("n1")
+    assert trace.STOP in [event.kind for event in life]
+
+
 def test_a_member_tells_the_same_of_itself_everywhere(lab: Lab) -> None:
     lab.open_and_start()
     state = lab.state("n0")

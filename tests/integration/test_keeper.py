@@ -239,6 +239,22 @@ def test_a_pause_of_one_incarnation_strikes_no_other_one(kept: Kept) -> None:
         assert said == {"paused": True, "lapses": 0, "fresh": is_fresh}
 
 
+def test_a_paused_member_that_is_told_to_leave_does_so_when_it_goes_on(kept: Kept) -> None:
+    kept.open()
+    kept.start()
+    pid = kept.pid()
+    kept.ask("POST", "/pause", {"lease": 60})
+    until(lambda: state_of(pid) == "T", 5.0, lambda: kept.log, 0.02)
+    kept.ask("POST", "/stop", {})
+    time.sleep(0.2)
+    assert state_of(pid) == "T"
+    assert kept.ask("GET", "/state")["paused"] is True
+    kept.ask("POST", "/resume", {})
+    until(lambda: not kept.ask("GET", "/state")["alive"], 15.0, lambda: kept.log, 0.05)
+    assert kept.ask("GET", "/state")["code"] == 0
+    assert "n0: left" in kept.log
+
+
 def test_a_killed_keeper_leaves_no_member_paused_or_not(kept: Kept) -> None:
     kept.open()
     kept.start()

@@ -220,7 +220,7 @@ class KubernetesBackend:
         self._test_protocols[name] = test_protocols
 
     def stop(self, name: str) -> None:
-        """Have a member leave, even a paused one."""
+        """Have a member leave; a paused one does so when it goes on."""
         self._check()
         self._pods.living(name).stop()
 
