@@ -77,10 +77,18 @@ class SendWindow(Generic[T]):
         """Number `count` messages and keep them; returns the first seqno. Call `room` before."""
         assert 0 < count <= self.capacity - (self.high - self.low), "append beyond the window"
         lo = self.high + 1
-        self.high += count
+        hi = self.high + count
+        # First: where there is no memory for it, nothing has changed.
+        self._batches.append(_new_tuple(Stored, (lo, hi, size, item)))
+        self.high = hi
         self.bytes += size
-        self._batches.append(_new_tuple(Stored, (lo, self.high, size, item)))
         return lo
+
+    def take_back(self) -> None:
+        """Undo the last `append`: the batch was not sent."""
+        stored = self._batches.pop()
+        self.high = stored.lo - 1
+        self.bytes -= stored.size
 
     def ack(self, seqno: int) -> Stored[T] | None:
         """Drop everything up to `seqno`; returns the newest batch that this completed."""

@@ -81,8 +81,8 @@ class Sender:
                 dest, taken.payloads, taken.flags, now, taken.header, taken.lengths, taken.number
             )
         except BaseException:
-            # Memory may be short: a batch is packed into one piece. What is in no window is in no
-            # other place than the lane; what is in a window is repeated from there.
+            # Memory may be short: a batch is packed into one piece. What has a number is in a
+            # window, and repeated from there; the rest is in no other place than the lane.
             if self._protocol.room(dest) == room:
                 lane.put_back(run, taken)
             raise

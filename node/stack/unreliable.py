@@ -35,14 +35,20 @@ class Unreliable:
     def send(self, lane: Lane, now: float) -> None:
         """Send the next messages of a lane as one batch."""
         port, dest = self._port, lane.dest
+        run = lane.runs[0]
         batch = lane.take(self._max_batch, self._max_frame, UNLIMITED)
         assert batch is not None
         flags = batch.flags
-        body = pack_body(batch.payloads, port.codec.hash64)
-        port.tracer.sent(now, wire.NONE, dest, 0, 0, flags, body, batch.number, 0, 0)
         # Numbered only so that frames differ: a frame's fate is drawn from its preamble.
         self._sent += 1
-        head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)
+        try:
+            body = pack_body(batch.payloads, port.codec.hash64)
+            head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)
+            port.tracer.sent(now, wire.NONE, dest, 0, 0, flags, body, batch.number, 0, 0)
+        except BaseException:
+            # It was not sent, not even once.
+            lane.put_back(run, batch)
+            raise
         if dest != port.me:
             port.frames.append((dest, head, body.data))
         if dest in (port.me, GROUP) and not flags & DONT_LOOPBACK:
@@ -61,6 +67,9 @@ class Unreliable:
         if head.dest == GROUP and not self._is_member(head.source):
             port.drop("unknown-sender", head.count)
             return
+        delivery = Delivery(
+            head.source, 0, 1, head.count, head.flags, body, start, lengths, head.dest
+        )
         port.tracer.record(
             trace.DELIVERED,
             now,
@@ -70,9 +79,7 @@ class Unreliable:
             size=len(body),
             digest=head.digest,
         )
-        port.deliveries.append(
-            Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths, head.dest)
-        )
+        port.deliveries.append(delivery)
 
     def _is_member(self, source: int) -> bool:
         return self._multicast is not None and source in self._multicast.members

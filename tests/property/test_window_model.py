@@ -369,6 +369,13 @@ class SendMachine(RuleBasedStateMachine):
         self.unacked |= dict.fromkeys(range(self.high + 1, self.high + count + 1), name)
         self.high += count
 
+    @rule(count=COUNTS, size=SIZES)
+    def a_batch_is_taken_back(self, count: int, size: int) -> None:
+        """The window is as before; the invariants compare it."""
+        if count <= self.window.room()[0]:
+            self.window.append(count, size, -1)
+            self.window.take_back()
+
     @precondition(lambda self: self.high > 0)
     @rule(data=st.data())
     def an_ack_arrives(self, data: st.DataObject) -> None:

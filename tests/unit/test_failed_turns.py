@@ -11,6 +11,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.wire import GROUP
 from stormcast.node.protocols import frag
 from stormcast.node.protocols.events import Cleared
+from stormcast.node.protocols.multicast import outgoing as multicast_outgoing
 from stormcast.node.protocols.multicast import windows
 from stormcast.node.protocols.port import Abandoned
 from stormcast.node.protocols.unicast import outgoing, receivers
@@ -48,6 +49,8 @@ class Two:
         self.now = 0.0
         self.failed = 0
         self.got: list[bytes] = []
+        self.own: list[bytes] = []
+        """What A has of its own messages."""
         self.told: list[Abandoned] = []
         made = load_settings(*names, timing="fast", **settings)
         self.a, self.b = (
@@ -82,8 +85,8 @@ class Two:
 
     def _take(self, stack: Stack) -> None:
         taken = [bytes(one) for delivery in stack.take_deliveries() for one in delivery]
-        if stack is self.b:
-            self.got += taken
+        taken_before = self.got if stack is self.b else self.own
+        taken_before += taken
 
 
 @pytest.mark.parametrize("sent_before", [0, 3])
@@ -114,6 +117,42 @@ def test_what_could_not_be_joined_is_handed_over_later(monkeypatch: pytest.Monke
         assert two.a.try_send(B.short, payload)
     two.run(1.0)
     assert (two.failed, two.got, two.told) == (1, sent, [])
+
+
+@pytest.mark.parametrize("name", ["udp", "mcast", "tcp-no-retransmit"])
+@pytest.mark.parametrize("failing", ["pack_body", "pack_head", "hand_to_self"])
+def test_a_multicast_that_could_not_be_sent_comes_to_its_own_sender_too(
+    name: str, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(name)
+    _fail_at(failing, multicast_outgoing, two.a.multicast, monkeypatch)
+    sent = [b"one", b"two", b"L" * 200_000]
+    for payload in sent:
+        assert two.a.try_send(GROUP, payload)
+        two.run(1.0)
+    assert two.failed == 1
+    assert two.own == two.got == sent
+
+
+@pytest.mark.parametrize("failing", ["pack_body", "hand_to_self"])
+def test_a_unicast_to_oneself_that_failed_is_numbered_once(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two()
+    _fail_at(failing, outgoing, two.a.unicast, monkeypatch)
+    for payload in (b"one", b"two"):
+        assert two.a.try_send(A.short, payload)
+        two.run(1.0)
+    assert (two.failed, two.own) == (1, [b"one", b"two"])
+    assert two.a.unicast.sent_to_self()[1] == 2
+
+
+def _fail_at(step: str, module: Any, protocol: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next message fail at one step of its sending."""
+    owner, name = (protocol._outgoing, "_emit") if step == "pack_head" else (module, step)
+    fails = Once(getattr(owner, name))
+    monkeypatch.setattr(owner, name, fails)
+    fails.fail()
 
 
 @pytest.mark.parametrize("name", ["udp", "mcast"])

@@ -9,7 +9,13 @@ from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.protocols.events import Suspected
-from stormcast.node.protocols.multicast import MCAST, NAKACK2, Generation, HistoricalMulticast
+from stormcast.node.protocols.multicast import (
+    MCAST,
+    NAKACK2,
+    Generation,
+    HistoricalMulticast,
+    outgoing,
+)
 from stormcast.node.protocols.multicast.feedback import Feedback
 from stormcast.node.protocols.multicast.retention import UntilAcked
 from stormcast.node.protocols.multicast.state import OWN, SLOW
@@ -73,6 +79,42 @@ def test_nothing_is_purged_that_was_not_delivered_here() -> None:
     parts.outgoing.purge(2, 1.0)
     assert parts.state.own.low == 2
     assert parts.port.woken == [wire.GROUP]
+
+
+@pytest.mark.parametrize("step", ["_emit", "_hand"])
+def test_nothing_is_left_of_a_batch_that_could_not_be_sent(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one has its number, and it alone is recorded."""
+    parts = Parts()
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.outgoing, step, out_of_memory)
+        with pytest.raises(MemoryError):
+            parts.send(b"1", b"2")
+    own = parts.state.own
+    assert (own.high, own.bytes, len(list(own))) == (0, 0, 0)
+    parts.send(b"3")
+    assert [(head.lo, head.count) for head in parts.sent()] == [(1, 1)]
+    assert parts.delivered() == [(1, 1)]
+    assert parts.recorded() == ["sent", "delivered"]
+
+
+def test_own_messages_that_could_not_be_handed_up_wait_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    parts.state.is_consuming = False
+    parts.send(b"1")
+    parts.send(b"2")
+    parts.state.is_consuming = True
+    with monkeypatch.context() as patch:
+        patch.setattr(outgoing, "hand_to_self", out_of_memory)
+        with pytest.raises(MemoryError):
+            parts.outgoing.deliver_held(1.0)
+    assert parts.outgoing.deliver_held(2.0) == 2
+    assert parts.delivered() == [(1, 1), (2, 2)]
+
+
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
 
 
 def test_one_answer_serves_all_who_ask_at_about_the_same_time() -> None:

@@ -10,6 +10,7 @@ from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK, NO_RELIABILITY
 from stormcast.node.core.wire import GROUP, Head
+from stormcast.node.stack import unreliable
 from stormcast.node.stack.lane import Lane
 from stormcast.node.stack.unreliable import Unreliable
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
@@ -50,6 +51,22 @@ def test_a_batch_leaves_as_one_frame_and_arrives_as_one_delivery() -> None:
     there.unreliable.receive(head, body, 0.0)
     assert there.got() == [b"x", b"yz"]
     assert len(there.recorded(trace.DELIVERED)) == 1
+
+
+def test_what_could_not_be_packed_stays_in_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, lane = Bare(), Lane(PEER, 1 << 20)
+    lane.begin(NO_RELIABILITY).payloads.append(b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(unreliable, "pack_body", out_of_memory)
+        with pytest.raises(MemoryError):
+            here.unreliable.send(lane, 0.0)
+    assert (len(lane), lane.numbered, here.frames()) == (1, 0, [])
+    here.unreliable.send(lane, 0.0)
+    assert len(here.frames()) == len(here.recorded(trace.SENT)) == 1
+
+
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
 
 
 def test_no_two_frames_are_alike() -> None:

@@ -63,32 +63,45 @@ class Outgoing:
         number: int = 0,
     ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame: in one step, so
-        that messages are sent in the order of their numbers."""
+        that messages are sent in the order of their numbers. Where that fails, it has no number."""
         body = pack_body(payloads, self._codec.hash64, header, lengths)
         batch = Batch(body, flags, now, number)
-        own = self._own
+        own, recorded = self._own, len(self._tracer.records)
         lo = own.append(body.count, len(body.data), batch)
-        self._tracer.sent(
-            now,
-            self._protocol,
-            wire.GROUP,
-            0,
-            self._state.view_number,
-            flags,
-            body,
-            number,
-            lo,
-            own.high,
-        )
-        self._emit(lo, batch, wire.GROUP)
+        try:
+            self._tracer.sent(
+                now,
+                self._protocol,
+                wire.GROUP,
+                0,
+                self._state.view_number,
+                flags,
+                body,
+                number,
+                lo,
+                own.high,
+            )
+            self._emit(lo, batch, wire.GROUP)
+            if self._state.is_consuming or (flags & DONT_LOOPBACK and not self._held):
+                self._hand(lo, body, payloads, flags, now)
+            else:
+                self._held.append(HeldOwn(lo, body, list(payloads), flags))
+        except BaseException:
+            self._take_back(body, recorded)
+            raise
         if self._interruption is not None:
             self._interruption.come_between(lo)
-        if self._state.is_consuming or (flags & DONT_LOOPBACK and not self._held):
-            self._hand(lo, body, payloads, flags, now)
-        else:
-            self._held.append(HeldOwn(lo, body, list(payloads), flags))
-        self.purge(self._retention.delivered_here(), now)
         self._announcing.schedule(now)
+        self.purge(self._retention.delivered_here(), now)
+
+    def _take_back(self, body: Body, recorded: int) -> None:
+        """Undo what was done of a batch that could not be sent, for a bug or for want of memory:
+        others would repeat it from the window, but nobody would hand it to this member."""
+        self._own.take_back()
+        del self._tracer.records[recorded:]
+        frames = self._port.frames
+        if frames and frames[-1][2] is body.data:
+            del frames[-1]
 
     def _emit(self, lo: int, batch: Batch, dest: int) -> None:
         head = self._codec.pack_data(
@@ -128,8 +141,10 @@ class Outgoing:
         """Hand up own messages that waited for the application. Returns how many did."""
         waited = 0
         while self._held:
-            own = self._held.popleft()
+            own = self._held[0]
             self._hand(*own, now)
+            # Not before: where it fails, the messages come first in the next try.
+            self._held.popleft()
             if not own.flags & DONT_LOOPBACK:
                 waited += own.body.count
         self.purge(self._retention.delivered_here(), now)
@@ -143,6 +158,8 @@ class Outgoing:
         if seqno <= low:
             return
         own.ack(seqno)
+        # At once: nothing else says so where this was all.
+        self._port.woken.append(wire.GROUP)
         self._tracer.purged(
             now,
             protocol=self._protocol,
@@ -151,7 +168,6 @@ class Outgoing:
             lo=low + 1,
             hi=seqno,
         )
-        self._port.woken.append(wire.GROUP)
 
     def resend(self, stored: Stored[Batch], asker: int, now: float) -> None:
         """Send a batch again: to the asker, or to all members, which may miss it as well."""

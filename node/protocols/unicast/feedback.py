@@ -140,12 +140,13 @@ class Feedback:
             return
         newest = window.ack(seqno)
         port, peer = self._port, entry.peer
+        # At once: nothing else says so where this was all.
+        port.woken.append(peer)
         port.tracer.purged(
             now, protocol=self._protocol, peer=peer, conn=entry.conn, lo=low + 1, hi=seqno
         )
         if newest is not None and newest.item.transmission == 0:
             entry.rtt.sample(now - newest.item.sent_at)
-        port.woken.append(peer)
 
     def _reset(self, entry: SenderEntry, head: Head) -> None:
         """Tell the receiver (RESET_TO) that messages below the window can no longer be sent: unless

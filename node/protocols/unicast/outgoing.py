@@ -140,24 +140,32 @@ class Outgoing:
         self, payloads: Sequence[Payload], flags: int, now: float, header: bytes, number: int
     ) -> None:
         """Number messages to self and hand them up at once: no window can fill, nothing can be
-        lost."""
+        lost. Where that fails, they have no number."""
         if not self._self_conn:
             self._self_conn = self._state.next_conn()
         body = pack_body(payloads, self._codec.hash64, header)
         lo = self._self_seqno + 1
-        hi = self._self_seqno = self._self_seqno + body.count
-        me, conn = self._me, self._self_conn
-        self._tracer.sent(
-            now,
-            self._protocol,
-            me,
-            conn,
-            0,
-            flags,
-            body,
-            number,
-            lo,
-            hi,
-        )
-        if not flags & DONT_LOOPBACK:
-            hand_to_self(self._port, self._protocol, me, conn, 0, lo, body, payloads, flags, now)
+        hi = self._self_seqno + body.count
+        me, conn, protocol = self._me, self._self_conn, self._protocol
+        tracer = self._tracer
+        recorded = len(tracer.records)
+        try:
+            tracer.sent(
+                now,
+                protocol,
+                me,
+                conn,
+                0,
+                flags,
+                body,
+                number,
+                lo,
+                hi,
+            )
+            if not flags & DONT_LOOPBACK:
+                hand_to_self(self._port, protocol, me, conn, 0, lo, body, payloads, flags, now)
+        except BaseException:
+            # They go back to the lane, and are recorded again when they leave.
+            del tracer.records[recorded:]
+            raise
+        self._self_seqno = hi
