@@ -126,7 +126,8 @@ class Exported:
 def export(
     sources: list[Source], out: Path, run: str, names: Mapping[int, str], notes: list[str]
 ) -> Iterator[Exported]:
-    """Write one file per trace to a directory that is new or empty; yield each when written."""
+    """Write one file per trace to a directory that is new or empty; yield each when written. Of a
+    trace that is there twice, the first is written, and its notes name the other."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -136,8 +137,12 @@ def export(
         # Two runs in one directory would be read as one.
         if any(out.iterdir()):
             raise ExportError(f"{out} is not empty: name a new directory")
+        by_label: dict[str, list[Source]] = {}
         for source in sources:
-            yield _Writer(arrow, parquet, source, run, names).write(out, notes)
+            by_label.setdefault(source.label, []).append(source)
+        for source, *others in by_label.values():
+            twice = [f"{other.path}: {other.label} is there twice" for other in others]
+            yield _Writer(arrow, parquet, source, run, names).write(out, notes, twice)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
 
@@ -169,9 +174,10 @@ class _Writer:
         }
         self._columns: dict[str, list[object]] = {column.name: [] for column in COLUMNS}
 
-    def write(self, out: Path, notes: list[str]) -> Exported:
-        """Write the blocks as row groups; the file gets its name when it is whole."""
-        arrow, own_notes, rows = self._arrow, list[str](), 0
+    def write(self, out: Path, notes: list[str], own_notes: list[str]) -> Exported:
+        """Write the blocks as row groups; the file gets its name when it is whole. What is wrong is
+        added to `notes`; `own_notes` are known before."""
+        arrow, rows = self._arrow, 0
         schema = arrow.schema(
             [(column.name, self._types[column.type]) for column in COLUMNS],
             metadata={

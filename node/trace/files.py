@@ -130,8 +130,12 @@ def find_sources(run: Path) -> list[Source]:
 
 
 def read_traces(run: Path) -> dict[str, bytes]:
-    """Read the traces of a run for the oracles: the blocks of each, by label."""
-    return {source.label: source.read() for source in find_sources(run)}
+    """Read the traces of a run for the oracles: the blocks of each, by label. Of a trace that is
+    there twice all blocks are in one, so its events come again, which is no whole trace."""
+    found: dict[str, bytes] = {}
+    for source in find_sources(run):
+        found[source.label] = found.get(source.label, b"") + source.read()
+    return found
 
 
 def journal_segments(directory: Path) -> list[Path]:

@@ -87,6 +87,22 @@ def test_files_that_cannot_be_read_spoil_only_their_run(
         assert why in found[run].findings[0].detail
 
 
+def test_a_trace_that_is_there_twice_proves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """A journal beside its trace, of which one may be damaged: only its run is unknown."""
+    runs = {name: write_run(clean(), tmp_path / name) for name in ("once", "twice")}
+    journal = tmp_path / "twice/trace/n1"
+    journal.mkdir()
+    (journal / "000000.trace").write_bytes(clean()["n1"])
+
+    found = judged(spark, {name: export_run(run) for name, run in runs.items()})
+
+    assert {run: str(one.verdict) for run, one in found.items()} == {
+        "once": "holds",
+        "twice": "unknown",
+    }
+    assert f"n1: {journal}: n1 is there twice" in found["twice"].findings[0].detail
+
+
 def test_if_nothing_can_be_read_all_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
     traces = export_run(write_run(clean(), tmp_path / "run"))
     for path in traces.iterdir():

@@ -254,3 +254,13 @@ def test_a_segment_that_is_missing_proves_nothing(tmp_path: Path) -> None:
     keep_story(tmp_path, blocks)
     (tmp_path / "n1" / "000001.trace").unlink()
     assert judged(read_traces(tmp_path)) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_trace_that_is_there_twice_proves_nothing(tmp_path: Path, *, is_closed: bool) -> None:
+    """A journal beside the trace that was made of it: one of them may be damaged."""
+    keep_story(tmp_path, a_long_story())
+    assert judged(read_traces(tmp_path)) is Verdict.HOLDS
+    whole = read_traces(tmp_path)["n1"]
+    (tmp_path / "n1.trace").write_bytes(whole if is_closed else whole + bytes(4096))
+    assert judged(read_traces(tmp_path)) is Verdict.UNKNOWN
