@@ -346,6 +346,7 @@ class Verifier:
         if question.is_interrupted:
             findings = [_unproven(one) if one.guarantee == IN_TIME else one for one in findings]
         findings += _own_findings(question, findings)
+        findings += _unchecked(asked, findings)
         named = {finding.guarantee for finding in findings}
         counts = {
             name: firsts[question.run, name].number
@@ -440,6 +441,16 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
             detail = f"fault {fault} ({one.kind}) did not bite: {one.bites} times"
             found.append(Finding(RUN, Verdict.UNKNOWN, detail))
     return found
+
+
+def _unchecked(asked: Sequence[str], findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings about guarantees that were asked for and that nobody has a check for."""
+    named = {finding.guarantee for finding in findings}
+    return [
+        Finding(name, Verdict.UNKNOWN, "no check for it")
+        for name in asked
+        if name not in CHECKS and name != IN_TIME and name not in named
+    ]
 
 
 def _needs_the_end(finding: Finding, figures: Figures) -> bool:

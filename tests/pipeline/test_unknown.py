@@ -89,10 +89,13 @@ def test_what_was_found_when_it_ran_is_told_and_never_passed_over(
 
 
 def test_what_nobody_judged_is_named(judgements: dict[str, Judgement]) -> None:
+    """And what nobody has a check for is unknown, as the oracles say."""
     judgement = judgements["asked-for-more"]
 
-    assert judgement.not_judged == ("G8", "T1")
-    assert judgement.verdicts() == {"G1": "holds"}
+    assert judgement.not_judged == ("G8",)
+    assert judgement.verdicts() == {"G1": "holds", "T1": "unknown"}
+    assert judgement.findings[-1].detail == "no check for it"
+    assert str(judgement.verdict) == "unknown"
 
 
 def test_a_fault_must_have_bitten_as_often_as_is_asked(judgements: dict[str, Judgement]) -> None:
