@@ -27,7 +27,7 @@ from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
-from stormcast.pipeline.findings import RUN, THE_RUN, read_finding
+from stormcast.pipeline.findings import RUN, THE_RUN, Finding, read_finding, worst
 from stormcast.pipeline.questions import (
     Arrivals,
     Budget,
@@ -238,7 +238,7 @@ def _question(run: _Run) -> Question:
         own = {"findings": [_OTHERS], **_NO_END}
     elif not own and (run.path / BEGUN).is_file():
         own = {"findings": [_UNJUDGED], **_NO_END}
-    found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
+    found = _own_findings(own)
     scenario = _scenario(run.path)
     bites = own.get("min_bites")
     about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
@@ -288,6 +288,7 @@ def expectations_of(scenario: Scenario) -> Expectations:
 
 
 def _own_verdict(directory: Path) -> dict[str, Any]:
+    """Return what the run says of itself; empty if it has no verdict."""
     path = directory / "verdict.json"
     if not path.is_file():
         return {}
@@ -297,6 +298,25 @@ def _own_verdict(directory: Path) -> dict[str, Any]:
         raise VerifyError(
             f"{path} is no JSON ({error}): run it again, or remove the file"
         ) from None
-    if not isinstance(said, dict):
+    if not _is_verdict(said):
         raise VerifyError(f"{path} is no verdict: run it again, or remove the file")
     return said
+
+
+def _is_verdict(said: Any) -> bool:  # noqa: ANN401 whatever a file holds
+    if not isinstance(said, dict) or "verdict" not in said:
+        return False
+    findings = said.get("findings", [])
+    return isinstance(findings, list) and all(isinstance(one, dict) for one in findings)
+
+
+def _own_findings(own: dict[str, Any]) -> tuple[Finding, ...]:
+    """Return the run's own findings, with one about the run where its verdict is worse than they
+    are."""
+    found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
+    detail = "its verdict.json says so, and no finding in it says why"
+    told = {"verdict": own.get("verdict", "holds"), "detail": detail}
+    whole = read_finding(told, THE_RUN)
+    if whole.verdict > worst(finding.verdict for finding in found):
+        return (*found, whole)
+    return found

@@ -27,7 +27,7 @@ from stormcast.pipeline import findings as spark
 from stormcast.pipeline.evidence import digest_of
 from stormcast.pipeline.findings import Finding
 from stormcast.pipeline.judgement import Figures, Judgement
-from stormcast.pipeline.questions import CannotError, Question
+from stormcast.pipeline.questions import CannotError, Question, VerifyError
 from stormcast.pipeline.report.run_files import read_run
 from stormcast.pipeline.report.run_report import run_report
 from tests.oracles.story import Story
@@ -290,6 +290,32 @@ def test_of_a_run_without_a_verdict_of_its_own_nobody_knows_its_end(
     (run_,) = glue._named([ran])
     question = glue._question(run_)
     assert (question.is_complete, question.is_interrupted) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"findings": []}',
+        '{"verdict": "holds", "findings": null}',
+        '{"verdict": "holds", "findings": ["G1"]}',
+    ],
+)
+def test_what_is_no_verdict_is_refused(ran: Path, text: str) -> None:
+    (ran / "verdict.json").write_text(text)
+    with pytest.raises(VerifyError, match=r"verdict\.json is no verdict: run it again"):
+        glue._question(*glue._named([ran]))
+
+
+@pytest.mark.parametrize("said", ["violated", "unknown"])
+def test_a_verdict_that_is_worse_than_its_findings_is_told(ran: Path, said: str) -> None:
+    """Somebody has removed them."""
+    own = json.loads((ran / "verdict.json").read_text())
+    (ran / "verdict.json").write_text(json.dumps({**own, "verdict": said}))
+    told = glue._question(*glue._named([ran])).own[-1]
+    assert (told.guarantee, str(told.verdict), told.by) == ("run", said, "run")
+    assert "no finding in it says why" in told.detail
 
 
 def test_what_spark_found_in_other_traces_is_no_second_judge(ran: Path) -> None:
