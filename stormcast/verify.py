@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
-from stormcast.chaos.records.directory import BEGUN
+from stormcast.chaos.records.directory import BEGUN, settled
 from stormcast.chaos.session.versions import versions
 from stormcast.exits import Exit
 from stormcast.locks import lock
@@ -166,16 +166,19 @@ def _named(paths: Sequence[Path]) -> list[_Run]:
         if not path.is_dir():
             raise VerifyError(f"{path} is no directory: name what stormcast run has left")
     # Where a shell puts in all that is in a folder, the latest run is there by its link, too.
+    stay = {path: settled(path) for path in paths}
     there = {path.resolve() for path in paths if not path.is_symlink()}
-    paths = [path for path in paths if not path.is_symlink() or path.resolve() not in there]
-    whole = [path.resolve() for path in paths]
+    kept = [
+        stay[path] for path in paths if not path.is_symlink() or stay[path].resolve() not in there
+    ]
+    whole = [path.resolve() for path in kept]
     for path in whole:
         if whole.count(path) > 1:
             raise VerifyError(f"{path} is named twice")
     names = [path.name for path in whole]
     return [
         _Run(path, name if names.count(name) == 1 else str(here))
-        for path, here, name in zip(paths, whole, names, strict=True)
+        for path, here, name in zip(kept, whole, names, strict=True)
     ]
 
 

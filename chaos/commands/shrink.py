@@ -21,6 +21,7 @@ from stormcast.chaos.commands.output import (
     say,
 )
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import settled
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.whole import write_whole
@@ -47,6 +48,7 @@ def shrink(argv: list[str]) -> int:
     )
     add_json(parser)
     args = parser.parse_args(argv)
+    args.run = settled(args.run)
     out = args.out or args.run / MINIMAL
     began = time.monotonic()
 

@@ -91,6 +91,15 @@ def give_back(directory: Path) -> None:
             link.parent.rmdir()
 
 
+def settled(directory: Path) -> Path:
+    """Return a path that stays with what a path leads to now: a link in it, such as `latest`, may
+    be moved."""
+    here = directory.resolve()
+    if here == Path(os.path.abspath(directory)):  # noqa: PTH100 links are what it is about
+        return directory
+    return here if directory.is_absolute() else Path(os.path.relpath(here))
+
+
 def _taken(directory: Path) -> TakenError:
     return TakenError(
         f"{directory} is not empty, and a run directory is of one run: name another with --out, "

@@ -193,6 +193,28 @@ def test_runs_that_break_off_are_said_to(shell: Shell, monkeypatch: pytest.Monke
     assert "1 runs broke off, the first: NodeError('timers that are always due')" in said.out
 
 
+def test_what_was_found_is_written_to_the_run_that_was_named(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run begins meanwhile, and the link `latest` leads there."""
+    run, other, link = keep(SMALL), Path("other"), Path("latest")
+    link.symlink_to(run)
+    other.mkdir()
+    run_again = KeptRun.run_again
+
+    def move(kept: KeptRun, scenario: Scenario) -> RunOutcome:
+        if not link.readlink().samefile(run):
+            raise KeyboardInterrupt
+        link.unlink()
+        link.symlink_to(other)
+        return run_again(kept, scenario)
+
+    monkeypatch.setattr(KeptRun, "run_again", move)
+    shell("shrink", link)
+    assert (run / "minimal.yaml").exists()
+    assert not list(other.iterdir())
+
+
 @pytest.mark.slow
 def test_a_terminal_sees_how_far_it_is_on_one_line(
     shell: Shell, monkeypatch: pytest.MonkeyPatch

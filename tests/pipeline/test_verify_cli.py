@@ -182,6 +182,22 @@ def test_the_link_to_the_latest_run_is_no_second_run(tmp_path: Path) -> None:
     assert [run.name for run in glue._named([tmp_path / "latest"])] == ["b"]
 
 
+def test_a_run_is_the_one_that_the_link_led_to_whatever_begins_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    link = tmp_path / "runs/latest"
+    link.symlink_to("a")
+    monkeypatch.chdir(tmp_path)
+    (run_,) = glue._named([Path("runs/latest")])
+
+    link.unlink()
+    link.symlink_to("b")
+
+    assert (run_.path, run_.name) == (Path("runs/a"), "a")
+
+
 def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [write_run(Story().told(), tmp_path / way / "run") for way in ("udp", "tcp")]
 
