@@ -27,12 +27,13 @@ from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.records.directory import give_back, make_fresh
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.locks import lock
+from stormcast.machine import in_words
 from stormcast.node.control.arguments import add_tls, tls_of
 from stormcast.node.control.settings import ControlSettings, read_open, read_probes
 from stormcast.node.core.errors import ConfigError, NodeError, require
@@ -202,10 +203,12 @@ class Controller:
             verdict, why = ERROR, f"a bug: {error!r}"
         except BaseException:
             self.status.end(name, ERROR, None)
+            self._tidy()
             raise
         self.status.end(name, verdict, outcome)
         self._count(verdict)
         self._tell(name, seed, verdict, outcome, why, time.monotonic() - began)
+        self._tidy()
 
     def _outcome(self, file: Path, seed: int) -> RunOutcome:
         scenario = load_scenario(file)
@@ -218,8 +221,10 @@ class Controller:
             options["key_file"] = settings.key_file
         if settings.backend == SIM:
             self.status.is_ready = True
-            return run_scenario(scenario, seed, out=self._directory(name), keys=keys)
+        # Refused before there is a run directory, which would stay.
         check_supported(scenario, settings.backend)
+        if settings.backend == SIM:
+            return run_scenario(scenario, seed, out=self._directory(name), keys=keys)
         while True:
             backend = make_backend(settings.backend, **options)
             try:
@@ -243,18 +248,39 @@ class Controller:
         time.sleep(AGAIN_SECONDS)
 
     def _directory(self, name: str) -> Path:
-        """Make a fresh run directory; removes the oldest ones beyond `keep`."""
+        """Make a fresh run directory, and its mark."""
         out = make_fresh(self.settings.runs, name)
         # The marks are on disk, so that runs of an earlier controller count, too; run directories
         # of other commands have no mark, and are not removed.
         served = self.settings.runs / SERVED
         served.mkdir(exist_ok=True)
         (served / out.name).touch()
-        marks = sorted(served.iterdir(), key=lambda mark: mark.stat().st_mtime_ns)
-        for mark in marks[: -self.settings.keep]:
-            shutil.rmtree(self.settings.runs / mark.name, ignore_errors=True)
-            mark.unlink(missing_ok=True)
         return out
+
+    def _tidy(self) -> None:
+        try:
+            self._remove_oldest()
+        except OSError as error:
+            # The results stand, and the next run tries it again.
+            self._say(f"run directories beyond --keep stay: {in_words(error)}")
+
+    def _remove_oldest(self) -> None:
+        """Remove the oldest run directories beyond `keep`; those of runs that left nothing do not
+        count, and go, too."""
+        marks = sorted(
+            (self.settings.runs / SERVED).glob("*"), key=lambda mark: mark.stat().st_mtime_ns
+        )
+        left = []
+        for mark in marks:
+            directory = self.settings.runs / mark.name
+            give_back(directory)
+            if directory.exists():
+                left.append(mark)
+            else:
+                mark.unlink()
+        for mark in left[: -self.settings.keep]:
+            shutil.rmtree(self.settings.runs / mark.name, ignore_errors=True)
+            mark.unlink()
 
     # -- Results -------------------------------------------------------------------------------
 
