@@ -15,6 +15,7 @@ from stormcast.chaos.agent.agent import Agent
 from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import MAX_BODY, endpoints
 from stormcast.chaos.agent.settings import AgentSettings, load_agent
+from stormcast.chaos.drivers import packets
 from stormcast.chaos.drivers.base import DriverError
 from stormcast.chaos.drivers.nfqueue import NfqueueDriver
 from stormcast.chaos.drivers.nft import NftDriver
@@ -69,6 +70,8 @@ def agent(argv: Sequence[str]) -> int:
 
 async def serve(settings: AgentSettings) -> int:
     """Answer requests until SIGTERM or SIGINT."""
+    # By the time that a state asks for it, packets of other faults may wait.
+    packets.load_early()
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,6 +8,7 @@ member by a raw socket. All sites of an agent share one loop and one heap.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -256,7 +257,7 @@ class NfqueueDriver:
             lambda: self.open_injector(port.site).close()
         )
         if found["corrupt"] is None:
-            found["corrupt"] = _refusal(packets.layers)
+            found["corrupt"] = await asyncio.to_thread(_refusal, packets.layers)
         return found
 
     # -- Verbs -------------------------------------------------------------------------------------
@@ -266,11 +267,11 @@ class NfqueueDriver:
         held by a rule that has ended are let go."""
         self._check()
         self._loan(lease)
+        if paths.may_corrupt(state):
+            # In a thread, as packets may wait already for what acts until now.
+            await asyncio.to_thread(packets.layers)
         ports = [port for port in self._ports if port.site.name in state.members]
         await at_once(self._serve(port) for port in ports if self._is_needed(state, port))
-        if paths.may_corrupt(state):
-            # Load scapy now, and not while packets wait.
-            packets.layers()
         # From here on there is no `await`: all sites change at one moment.
         ended = self._maker.renew(state.seed, state.faults)
         places = {

@@ -1,15 +1,17 @@
 """Reads packets that pass a queue, by offsets, and changes a few of them, with scapy, whose layer
 for our frames is made from their one description (stormcast.node.core.wire).
 
-scapy takes half a second to import and most of a millisecond per packet. So it is loaded only when
-it is needed, and is not used on the way that every packet takes.
+scapy takes half a second to import and most of a millisecond per packet. So it is loaded beside the
+loop that serves the packets, and is not used on the way that every packet takes.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,6 +35,7 @@ IPV6_HEADER: Final = 40
 MIN_TCP_HEADER: Final = 20
 _U16: Final = struct.Struct(">H")
 _LOW16: Final = 0xFFFF
+_LOADING: Final = threading.Lock()
 
 
 class Offsets(NamedTuple):
@@ -143,8 +146,25 @@ class Layers(NamedTuple):
     frame: type[Packet]
 
 
-@cache
 def layers() -> Layers:
+    """Return the layers. The first call loads scapy, and calls of other threads wait for it."""
+    with _LOADING:
+        return _loaded()
+
+
+def load_early() -> None:
+    """Load scapy in a thread, where it is installed."""
+
+    def load() -> None:
+        with suppress(ImportError):
+            layers()
+
+    # A daemon: a process that ends meanwhile does not wait for it.
+    threading.Thread(target=load, name="scapy", daemon=True).start()
+
+
+@cache
+def _loaded() -> Layers:
     """Load scapy, and make a layer from the description of our frames."""
     # While it is imported, scapy warns about routes and interfaces.
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)

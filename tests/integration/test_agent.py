@@ -62,6 +62,15 @@ def state(**acting: faults.NetworkFault) -> NetworkState:
 # -- A backend's -----------------------------------------------------------------------------------
 
 
+def test_scapy_is_loaded_before_a_fault_asks_for_it(
+    agent: AgentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    agent.apply(state(f1=CUT))
+    log = tmp_path / "agent.log"
+    until(lambda: "scapy.layers.inet6\n" in log.read_text(), 20.0, lambda: "no scapy")
+
+
 def test_an_agent_is_started_when_something_is_to_act_and_ends_with_its_backend(
     agent: AgentProcess,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -12,6 +13,7 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos.backends.sim.network import Network as SimNetwork
+from stormcast.chaos.drivers import packets
 from stormcast.chaos.drivers.base import CHANCES, DECIDE, DriverError, Site
 from stormcast.chaos.drivers.nfqueue import NfqueueDriver
 from stormcast.chaos.drivers.packets import layers
@@ -514,6 +516,32 @@ def test_a_corrupt_frame_differs_in_one_bit_and_its_datagram_is_sound() -> None:
 
 
 # -- Rules -------------------------------------------------------------------------------------
+
+
+def test_packets_of_other_faults_pass_while_scapy_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    late = Delay(delay=0.002, **ENDS)
+    rig.apply(f1=late)
+    begun, passed = threading.Event(), threading.Event()
+
+    def load() -> None:
+        begun.set()
+        assert passed.wait(2.0), "the loop stands still"
+
+    async def script() -> None:
+        monkeypatch.setattr(packets, "layers", load)
+        corrupt = state(f1=late, f2=Corrupt(rate=0.01, **ENDS))
+        applied = asyncio.ensure_future(rig.driver.apply(corrupt, LEASE))
+        assert await asyncio.to_thread(begun.wait, 2.0)
+        rig.come(frame(1))
+        rig.clock.advance(0.002)
+        assert rig.said() == [(0.002, "accept", 1)]
+        passed.set()
+        await applied
+
+    asyncio.run(script())
 
 
 def test_the_first_rule_that_takes_a_frame_decides() -> None:
