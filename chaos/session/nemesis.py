@@ -128,6 +128,9 @@ class Nemesis:
         return self._backend.now()
 
     def _begin(self, step: TimedStep, action: faults.NetworkFault) -> None:
+        if step.fault in self._over:
+            # Where steps are late, it would go on without a pause, and its counts with it.
+            self._apply()
         self.rig.begin(self._now(), step)
         if self._in_members and isinstance(action, faults.Rule):
             self.member_rules.begin(step.fault, action)

@@ -698,6 +698,28 @@ def test_a_step_that_comes_late_leaves_the_run_unknown(tmp_path: Path) -> None:
     assert judge_run(scenario, run).verdict is Verdict.UNKNOWN
 
 
+def test_a_fault_that_ends_and_comes_again_in_one_late_look_pauses_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """Each beginning takes so long that the next one is due with its end."""
+
+    class Slow(Noting):
+        def apply(self, state: NetworkState) -> None:
+            super().apply(state)
+            if state.faults:
+                self.wait(0.21)
+
+    flapping = scenario_of(PAIR.replace("for: 300ms", "every: 200ms, up: 20ms, for: 700ms"))
+    backend = Slow()
+    run = play_it(flapping, tmp_path, backend)
+
+    acting = [bool(state.faults) for _at, state in backend.states[1:]]
+    assert acting == [True, False] * (len(acting) // 2)
+    faults = [json.loads(text)["phase"] for kind, _time, text in rig_events(run) if kind == FAULT]
+    assert faults == ["on", "off"] * (len(faults) // 2)
+    assert len(faults) == len(acting) > 2
+
+
 # -- Early ends ----------------------------------------------------------------------------------
 
 
