@@ -293,6 +293,8 @@ class NfqueueDriver:
     async def clear(self) -> None:
         """Let go all packets, and remove rules, queues and sockets."""
         self._lapse()
+        # Another run may come, which is to have the dice of a new agent.
+        self._maker = PathMaker()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None

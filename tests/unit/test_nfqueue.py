@@ -693,6 +693,22 @@ def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
     rig.clock.advance(NEVER)
 
 
+def test_a_run_after_another_has_the_dice_of_the_first() -> None:
+    rig = Rig()
+    model = GilbertElliott(p_bad=0.2, p_good=0.4, **ENDS)
+    runs: list[list[str]] = []
+    for _run in range(2):
+        rig.apply()
+        rig.apply(f1=model)
+        for lo in range(1, 60):
+            rig.come(frame(lo))
+        runs.append([verdict for _at, verdict, _packet in rig.said()])
+        rig.apply()
+        do(rig.driver.clear())
+    assert runs[0] == runs[1]
+    assert {"accept", "drop"} == set(runs[0])
+
+
 MISSED = "1 packets to n1 passed without the faults that were to strike them"
 
 
