@@ -43,6 +43,9 @@ recorded old frames can replay frames of any number of incarnations."""
 MOST_GONE: Final = 1 << 16
 """Forgotten incarnations, as there were too many or their key was dropped: of each only the highest
 number is kept."""
+LATE_SECONDS: Final = 10.0
+"""Seconds, up to twice as many, for which a frame is taken after one that its sealer made later. A
+network and a connection that ends hold frames back for less."""
 DRAWN: Final = 16
 """Bytes that an incarnation draws."""
 
@@ -113,6 +116,7 @@ class Seals:
         """Short ids of the view's members; None without a group, where nobody is a stranger."""
         self._gone: dict[bytes, int] = {}
         self._opened = 0
+        self._period_ends = 0.0
         self.set_keys(keys)
         _of_this_process.add(self)
 
@@ -160,6 +164,12 @@ class Seals:
             front += _CHECK.pack(hash64(front) & LOW_HALF) + self._mark
             sealed.append((dest, front, self._seal(_NONCE.pack(number), content, front)))
         return sealed
+
+    def tell_keys(self, codec: Codec) -> bytes:
+        """Return a frame for one who sends without a key of this member."""
+        frame = codec.pack_control(wire.KEYS, wire.NONE, wire.GROUP, 0, 0)
+        ((_dest, head, body),) = self.seal([(wire.GROUP, frame, b"")], codec)
+        return head + body
 
     def unpack_untrusted(
         self, codec: Codec, buffer: Payload, offset: int = 0
@@ -228,7 +238,7 @@ class Seals:
         except InvalidTag:
             raise BadFrame("forged") from None
         if not sealer.replays.take(number):
-            if is_new or sealer.replays.is_too_old(number):
+            if is_new or not sealer.replays.has(number):
                 # It may not have come before: what a connection loses ends it, so that protocols
                 # ask for it. Nor may repeats that need a new cipher each share a datagram.
                 raise BadFrame("replayed")
@@ -263,6 +273,13 @@ class Seals:
         self._strangers = set(filter(self._is_stranger, self._sealers))
         while len(self._strangers) > MOST_STRANGERS:
             self._put_away(self._silent_longest(self._strangers))
+
+    def tick(self, now: float) -> None:
+        """Refuse what is late by more than a period from now on; see `LATE_SECONDS`."""
+        if now >= self._period_ends:
+            self._period_ends = now + LATE_SECONDS
+            for sealer in self._sealers.values():
+                sealer.replays.begin_period()
 
     def _put_away(self, mark: bytes) -> None:
         """Keep of a sealer the highest number alone."""

@@ -274,10 +274,7 @@ class Stack:
     def tell_keys(self) -> bytes:
         """Return a frame for one who sends without the key of this member."""
         assert self._seals is not None
-        codec = self._port.codec
-        frame = codec.pack_control(wire.KEYS, wire.NONE, wire.GROUP, 0, 0)
-        ((_dest, head, body),) = self._seals.seal([(wire.GROUP, frame, b"")], codec)
-        return head + body
+        return self._seals.tell_keys(self._port.codec)
 
     def destinations(self) -> tuple[int, ...]:
         """Return where a frame for the group goes when the network has no multicast."""
@@ -293,6 +290,8 @@ class Stack:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self._now = now
+        if self._seals is not None:
+            self._seals.tick(now)
         if self._before_leaving.look_at <= now:
             self._before_leaving.look(now)
         self.unicast.tick(now)

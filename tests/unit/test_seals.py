@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
-from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.errors import BadFrame, RepeatedFrame
 from stormcast.node.keys import replays, seals
 from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.keys.replays import Replays
@@ -241,6 +241,41 @@ def test_in_whatever_order_they_come(numbers: list[int]) -> None:
     window = Replays()
     assert all(window.take(number) for number in numbers)
     assert not any(window.take(number) for number in numbers)
+
+
+def test_what_was_recorded_is_new_for_a_newcomer_only_at_first() -> None:
+    """Whatever it heard first of a sealer, the recorded one or the live one: what is older than
+    that by more than two periods is refused. What the network only reordered is taken."""
+    a, b = End(1), End(2)
+    recorded = [a.says(b"%d" % number) for number in range(8)]
+    live = a.says(b"live")
+    b.seals.tick(0.0)
+    b.opened(recorded[0])
+    b.opened(live)
+    b.opened(recorded[1])
+    b.seals.tick(seals.LATE_SECONDS)
+    b.opened(recorded[2])
+    b.seals.tick(2 * seals.LATE_SECONDS - 0.1)
+    b.opened(recorded[3])
+    late = a.says(b"of this period")
+    b.opened(a.says(b"newest"))
+    b.seals.tick(2 * seals.LATE_SECONDS)
+    assert {b.refusal(frame) for frame in recorded} == {"replayed"}
+    b.opened(late)
+
+
+def test_what_comes_too_late_is_no_repeat() -> None:
+    """Nobody took it, so a connection must not lose it silently."""
+    a, b = End(1), End(2)
+    lost, heard = a.says(b"lost"), a.says(b"heard")
+    b.seals.tick(0.0)
+    b.opened(heard)
+    for period in (1, 2):
+        b.seals.tick(period * seals.LATE_SECONDS)
+    for frame, is_repeat in ((lost, False), (heard, True)):
+        with pytest.raises(BadFrame, match="replayed") as refused:
+            b.opened(frame)
+        assert isinstance(refused.value, RepeatedFrame) == is_repeat
 
 
 def test_a_sealer_that_was_forgotten_begins_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
