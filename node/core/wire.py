@@ -42,7 +42,12 @@ class Head(NamedTuple):
     lo: Annotated[int, Field("Q", "first seqno of DATA; acked or highest seqno of a control frame")]
     digest: Annotated[int, Field("Q", "XXH3-64 of the body; 0 for an empty body")]
     mark: Annotated[
-        int, Field("Q", "DATA: highest seqno the sender has dropped; STABLE: highest received")
+        int,
+        Field(
+            "Q",
+            "DATA: highest seqno the sender has dropped, of NONE to the group the number of its "
+            "view; STABLE: highest received",
+        ),
     ]
     stamp: Annotated[
         int,

@@ -111,7 +111,7 @@ class Stack:
         self.acceptor = Acceptor(settings, self.outbox, flow, hash64)
         self.try_send = self.acceptor.try_send
         """The acceptor's own method, as each message passes it."""
-        unreliable = Unreliable(settings, port, self.unicast, self.multicast)
+        self._unreliable = unreliable = Unreliable(settings, port, self.unicast, self.multicast)
         self._unicasts = Sender(
             settings, port, self.unicast, unicasts, flow.get(wire.UFC), unreliable
         )
@@ -415,6 +415,7 @@ class Stack:
         shorts = frozenset(member.short for member in view.members)
         if self._seals is not None:
             self._seals.on_view(shorts)
+        self._unreliable.on_view(view)
         self.unicast.on_view(shorts, now)
         self._hand_over.on_view(shorts, now)
         self.views.append(view)

@@ -12,6 +12,7 @@ from stormcast.node.core.model import DONT_LOOPBACK, Delivery
 from stormcast.node.core.wire import GROUP, Head
 
 if TYPE_CHECKING:
+    from stormcast.node.core.model import View
     from stormcast.node.protocols.multicast import Multicast
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
@@ -31,6 +32,19 @@ class Unreliable:
         self._unicast = unicast
         self._multicast = multicast
         self._sent = 0
+        self._view = 0
+        """The number of this member's view."""
+        self._since: dict[int, int] = {}
+        """By short id of each member of the view: the number of the view with which it came, as
+        this member saw it."""
+
+    def on_view(self, view: View) -> None:
+        """Take in a view. What a member multicast before it and this member were together was sent
+        to others, and is not delivered: somebody recorded it."""
+        self._view = view.id.number
+        self._since = {
+            member.short: self._since.get(member.short, self._view) for member in view.members
+        }
 
     def send(self, lane: Lane, now: float) -> None:
         """Send the next messages of a lane as one batch."""
@@ -41,9 +55,10 @@ class Unreliable:
         flags = batch.flags
         # Numbered only so that frames differ: a frame's fate is drawn from its preamble.
         self._sent += 1
+        view = self._view if dest == GROUP else 0
         try:
             body = pack_body(batch.payloads, port.codec.hash64)
-            head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)
+            head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, view, 0)
             port.tracer.sent(now, wire.NONE, dest, 0, 0, flags, body, batch.number, 0, 0)
         except BaseException:
             # It was not sent, not even once.
@@ -64,8 +79,8 @@ class Unreliable:
         if not self._unicast.is_consuming:
             port.drop("not-consuming", head.count)
             return
-        if head.dest == GROUP and not self._is_member(head.source):
-            port.drop("unknown-sender", head.count)
+        if head.dest == GROUP and (reason := self._refusal(head)):
+            port.drop(reason, head.count)
             return
         delivery = Delivery(
             head.source, 0, 1, head.count, head.flags, body, start, lengths, head.dest
@@ -81,5 +96,9 @@ class Unreliable:
         )
         port.deliveries.append(delivery)
 
-    def _is_member(self, source: int) -> bool:
-        return self._multicast is not None and source in self._multicast.members
+    def _refusal(self, head: Head) -> str:
+        """Return the reason to refuse a multicast; empty if there is none."""
+        source = head.source
+        if self._multicast is None or source not in self._multicast.members:
+            return "unknown-sender"
+        return "other-view" if head.mark < self._since.get(source, 0) else ""

@@ -471,6 +471,8 @@ STACK: dict[str, tuple[str, str, Lie]] = {
         wire.ACK, wire.NONE)),
     "an unreliable multicast of a stranger": ("B", "unknown-sender", lambda w: Liar(w).sends(
         1, b"no", protocol=wire.NONE)),
+    "an unreliable multicast of an earlier view": ("B", "other-view", lambda w: Liar(w, "C").sends(
+        1, b"no", protocol=wire.NONE)),
 }  # fmt: skip  # one lie after the other
 
 
@@ -547,7 +549,9 @@ def test_a_stream_that_has_yet_to_begin_may_begin_anywhere(stack: str, kind: int
 def test_a_piece_without_a_header_is_no_message(stack: str, timing: str) -> None:
     """In a frame that nothing numbers, of a member: it is looked at when it is delivered."""
     world = Besieged(stack, timing)
-    world["B"].receive(Liar(world, "C").sends(1, b"no", protocol=wire.NONE, flags=FRAGMENT))
+    view = world.view_id.number
+    liar = Liar(world, "C")
+    world["B"].receive(liar.sends(1, b"no", protocol=wire.NONE, mark=view, flags=FRAGMENT))
     world.works()
     assert world["B"].refused["fragment-header"] == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from stormcast.node.core.model import DONT_LOOPBACK, NO_RELIABILITY
+from stormcast.node.core.model import DONT_LOOPBACK, NO_RELIABILITY, Address, View, ViewId
 from stormcast.node.core.wire import GROUP, Head
 from stormcast.node.stack import unreliable
 from stormcast.node.stack.lane import Lane
@@ -102,3 +102,46 @@ def test_a_multicast_of_a_stranger_is_refused() -> None:
     ((_dest, head, body),) = stranger.frames()
     here.unreliable.receive(head, body, 0.0)
     assert (here.got(), here.port.drops) == ([], {"unknown-sender": 1})
+
+
+ADDRESSES = {short: Address(short, str(short), "x[1]") for short in (ME, PEER, 3)}
+
+
+def view(number: int, *shorts: int) -> View:
+    members = tuple(ADDRESSES[short] for short in shorts)
+    return View(ViewId(number, members[0]), members)
+
+
+def test_what_was_multicast_before_a_member_came_is_not_delivered_to_it() -> None:
+    """Somebody recorded it; the seal of such a frame is good."""
+    peer, here = Bare(PEER), Bare()
+    for number, members in ((1, (PEER, 3)), (2, (PEER, ME)), (3, (PEER, ME, 3))):
+        peer.unreliable.on_view(view(number, *members))
+        peer.send(GROUP, b"%d" % number)
+    here.unreliable.on_view(view(2, PEER, ME))
+    here.unreliable.on_view(view(3, PEER, ME, 3))
+    for _dest, head, body in peer.frames():
+        here.unreliable.receive(head, body, 0.0)
+    # What it multicast in the view before this one may only be late.
+    assert (here.got(), here.port.drops) == ([b"2", b"3"], {"other-view": 1})
+
+
+def test_who_is_ahead_by_a_view_is_heard() -> None:
+    peer, here = Bare(PEER), Bare()
+    here.unreliable.on_view(view(2, PEER, ME))
+    peer.unreliable.on_view(view(5, PEER, ME, 3))
+    peer.send(GROUP, b"x")
+    ((_dest, head, body),) = peer.frames()
+    here.unreliable.receive(head, body, 0.0)
+    assert here.got() == [b"x"]
+
+
+def test_who_was_away_begins_with_the_view_of_its_return() -> None:
+    peer, here = Bare(PEER), Bare()
+    peer.unreliable.on_view(view(2, PEER, ME))
+    peer.send(GROUP, b"before it was away")
+    for members in ((2, PEER, ME), (3, ME), (4, ME, PEER)):
+        here.unreliable.on_view(view(*members))
+    ((_dest, head, body),) = peer.frames()
+    here.unreliable.receive(head, body, 0.0)
+    assert (here.got(), here.port.drops) == ([], {"other-view": 1})
