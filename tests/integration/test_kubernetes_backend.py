@@ -21,7 +21,7 @@ from stormcast.chaos.backends.base import (
     MemberError,
     MemberPlan,
 )
-from stormcast.chaos.backends.kubernetes import KubernetesBackend, pods
+from stormcast.chaos.backends.kubernetes import KubernetesBackend, leases, pods
 from stormcast.chaos.backends.kubernetes import backend as backend_module
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.netns.process import until
@@ -298,6 +298,28 @@ def test_members_that_are_frozen_in_the_middle_of_a_renewal_stay_so(
     backend.freeze()
     time.sleep(LEASE_SECONDS + 1.0)
     assert cluster.keeper(0)["paused"]
+
+
+def test_nothing_is_judged_of_a_member_that_went_on_while_journals_were_fetched(
+    backend: KubernetesBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that renews has no turn, as when this machine was suspended."""
+    monkeypatch.setattr(backend_module, "FREEZE_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "EVERY_SECONDS", 600.0)
+    collect = MemberPod.collect
+
+    def slow(pod: MemberPod, folder: Path) -> dict[str, bytes]:
+        found = collect(pod, folder)
+        time.sleep(1.0)
+        return found
+
+    monkeypatch.setattr(MemberPod, "collect", slow)
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    wait_for_view(backend, "n0")
+    backend.freeze()
+    with pytest.raises(BackendError, match="n0 was paused, and went on"):
+        backend.collect()
 
 
 def test_leases_are_renewed_while_each_thread_of_a_run_fetches_journals(

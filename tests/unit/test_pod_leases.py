@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
 from stormcast.chaos.backends.kubernetes import leases
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
@@ -23,8 +23,11 @@ class Pod:
 
     def __init__(self, renew: Callable[[], None]) -> None:
         self._renew = renew
+        self.pauses: list[float | None] = []
+        """The seconds of each renewal of its pause."""
 
-    def renew(self, *_args: object, **_more: object) -> None:
+    def renew(self, *_args: object, pause: float | None, **_more: object) -> None:
+        self.pauses.append(pause)
         self._renew()
 
 
@@ -83,6 +86,17 @@ def test_what_is_lost_while_journals_are_fetched_is_told_once_they_are_there() -
             collecting.__exit__(None, None, None)
         with made.collecting():
             pass  # What was lost before was told before.
+
+
+def test_frozen_members_stay_so_however_long_their_journals_take() -> None:
+    pod = Pod(lambda: None)
+    made = Leases("run-1", [cast(MemberPod, pod)])
+    made.renew()
+    pod.is_paused = True
+    made.renew()
+    made.frozen(300.0)
+    made.renew()
+    assert pod.pauses == [None, LEASE_SECONDS, 300.0]
 
 
 def test_a_session_is_told_that_nothing_is_renewed_when_the_thread_fails() -> None:

@@ -52,7 +52,8 @@ NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
 CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
-"""Seconds that members may stay frozen, while their journals and logs are fetched."""
+"""Seconds from each renewal for which members stay frozen: much longer than other pauses, as they
+are not to go on where the API server is slow with all the journals."""
 FREEZE_SPREAD: Final = 1.0
 """The most seconds from the first to the last member that is frozen: less than the shortest time,
 with `timing: fast`, after which a member suspects one that is silent."""
@@ -308,7 +309,7 @@ class KubernetesBackend:
     def freeze(self) -> None:
         """Stop all members that run, for long enough to collect their journals and logs."""
         assert self._leases is not None
-        self._leases.frozen()
+        self._leases.frozen(FREEZE_SECONDS)
         # In each pod by itself: one that does not answer keeps no other from it.
         self._pods.each(lambda pod: pod.freeze(FREEZE_SECONDS))
         _check_one_moment([pod.stopped for pod in self._pods if pod.stopped is not None])

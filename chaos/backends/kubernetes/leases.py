@@ -34,7 +34,9 @@ class Leases:
         self.is_applied = False
         """Whether a network state was applied, and not cleared since."""
         self.is_frozen = False
-        """Whether members are stopped for good; their pauses are then long, and not renewed."""
+        """Whether members are stopped for good."""
+        self._pause_seconds = LEASE_SECONDS
+        """Seconds from each renewal for which pauses last."""
         self._run = run
         self._pods = pods
         # Threads of its own: to fetch the journals of many pods may take all those of the session
@@ -73,6 +75,9 @@ class Leases:
             yield
         finally:
             self._seen = time.monotonic()
+        if self.is_frozen and self._failure is None:
+            # Tells of members that went on since the last renewal: their journals have more.
+            self.renew()
         if self._failure is not before:
             self.check()
 
@@ -91,10 +96,11 @@ class Leases:
         with self._lock:
             self.is_applied = False
 
-    def frozen(self) -> None:
-        """Stop renewing pauses, before members are frozen: a renewal would shorten their pause."""
+    def frozen(self, seconds: float) -> None:
+        """Renew pauses for `seconds` from now on. To be called before members are frozen for so
+        long: a shorter renewal would shorten their pause."""
         with self._lock:
-            self.is_frozen = True
+            self.is_frozen, self._pause_seconds = True, seconds
 
     def renew(self) -> None:
         """Renew everything now."""
@@ -127,8 +133,8 @@ class Leases:
 
     def _renew_one(self, pod: MemberPod) -> NodeError | None:
         try:
-            is_paused = pod.is_paused and not self.is_frozen
-            pod.renew(self._run, LEASE_SECONDS, is_paused=is_paused, is_applied=self.is_applied)
+            pause = self._pause_seconds if pod.is_paused else None
+            pod.renew(self._run, LEASE_SECONDS, pause=pause, is_applied=self.is_applied)
         except NodeError as error:
             return error
         return None

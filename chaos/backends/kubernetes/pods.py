@@ -318,12 +318,13 @@ class MemberPod:
 
     # -- Leases ----------------------------------------------------------------------------------
 
-    def renew(self, run: str, lease: float, *, is_paused: bool, is_applied: bool) -> None:
-        """Renew the claim, the pause and the network state; LostError if one of them is lost."""
+    def renew(self, run: str, lease: float, *, pause: float | None, is_applied: bool) -> None:
+        """Renew the claim, the network state, and a pause for `pause` seconds; LostError if one of
+        them is lost."""
         if self.claim(run):
             raise LostError(f"the keeper of {self.name} was started anew in the middle of the run")
-        if is_paused:
-            self._check_pause(self.keep("POST", "/renew", {"lease": lease}))
+        if pause is not None:
+            self._check_pause(self.keep("POST", "/renew", {"lease": pause}))
         if is_applied:
             try:
                 self.agent.renew(lease)
