@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
+from typing import Final
+
+from stormcast.exits import Exit
+
+TOLD_TO_LEAVE: Final = (Exit.HOLDS, Exit.UNANSWERED, -signal.SIGTERM)
+"""The exit codes of a member that did so. One whose group does not answer in time leaves all the
+same, as it does in the simulator."""
+KILLED: Final = (-signal.SIGKILL,)
+"""The exit codes of a member that was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

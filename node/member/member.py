@@ -194,7 +194,7 @@ class Member:
             await self._ending
         except LeaveTimeoutError as error:
             self.say(str(error))
-            return Exit.UNKNOWN
+            return Exit.UNANSWERED
         except asyncio.CancelledError:
             await self._close()
             return Exit.UNKNOWN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from stormcast.chaos.backends.kubernetes.api import (
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
 from stormcast.chaos.backends.kubernetes.memory import memory_limit
 from stormcast.chaos.backends.kubernetes.release import Pod
-from stormcast.chaos.records.exits import MemberExit
+from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 from stormcast.node.trace.files import read_traces
@@ -145,14 +144,14 @@ class MemberPod:
         self.is_paused = False
         if reply.is_ok:
             # The keeper refuses where no member runs, and else answers when it has ended.
-            self._told = (-signal.SIGKILL,)
+            self._told = KILLED
             self._note(reply.value())
             self._check_pause(reply.value())
 
     def stop(self) -> None:
         """Have the member leave."""
         self.keep("POST", "/stop", {})
-        self._told = (0, -signal.SIGTERM)
+        self._told = TOLD_TO_LEAVE
 
     def pause(self, lease: float) -> None:
         """Pause the member for `lease` seconds."""

@@ -18,6 +18,7 @@ from typing import Final
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
 from stormcast.chaos.drivers.weights import weigh
+from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
@@ -70,7 +71,7 @@ class Process:
     @property
     def is_ended_by_order(self) -> bool:
         """Whether it ended as its owner told it to; a failure while it leaves is no order."""
-        as_told = (0, -signal.SIGTERM) if self.told == signal.SIGTERM else (-signal.SIGKILL,)
+        as_told = TOLD_TO_LEAVE if self.told == signal.SIGTERM else KILLED
         return self.told is not None and self.code in as_told
 
     @property
