@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.backends.base import Backend, MemberError
 from stormcast.chaos.language.schedule import TimedStep
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.effects import ONCE, Effects
@@ -73,7 +75,8 @@ class MemberFaults:
             before = self._take_over("stall", name, step.fault)
             self._mailbox.tell(name, partial(self._stall, step, name, before))
         elif isinstance(action, faults.Pause):
-            self._end_earlier(self._take_over("pause", name, step.fault), name)
+            before = self._take_over("pause", name, step.fault)
+            self._end_earlier(before, name, self._backend.now())
             self._pause(step, name)
 
     def _own(self, fault: str, name: str) -> None:
@@ -92,12 +95,12 @@ class MemberFaults:
         self._held[what, name] = fault
         return before
 
-    def _end_earlier(self, before: str | None, name: str) -> None:
+    def _end_earlier(self, before: str | None, name: str, at: float) -> None:
         """Record that another fault has taken over: without an end of the one before, judges would
         excuse the member for the rest of the run."""
         if before is not None:
             self._effects.bite(before)
-            self._rig.end(self._backend.now(), before, self._roster.shorts.get(name))
+            self._rig.end(at, before, self._roster.shorts.get(name))
 
     def end(self, fault: str) -> bool:
         """End a pause or a stall; returns whether the fault was one that lasted."""
@@ -191,10 +194,25 @@ class MemberFaults:
 
     def _stall(self, step: TimedStep, name: str, before: str | None) -> None:
         """Have an application take nothing, and record it now: a paused member is told later."""
-        self._end_earlier(before, name)
+        with self._beginning(step, name, before):
+            self._roster.ask(name, "POST", "/consume", {"consuming": False})
         self._stalled.add(name)
-        self._rig.begin(self._backend.now(), step, self._roster.short(name))
-        self._roster.ask(name, "POST", "/consume", {"consuming": False})
+
+    @contextmanager
+    def _beginning(self, step: TimedStep, name: str, before: str | None = None) -> Iterator[None]:
+        """Record that a step begins by a request to its member, and that the fault before it ends.
+        Where a member that starts does not answer yet, the mailbox asks again: it begins then."""
+        at, is_asked_again = self._backend.now(), False
+        try:
+            yield
+        except MemberError:
+            is_asked_again = name in self._roster.joining
+            raise
+        finally:
+            # Of any other that does not answer nobody knows whether it has heard.
+            if not is_asked_again:
+                self._end_earlier(before, name, at)
+                self._rig.begin(at, step, self._roster.short(name))
 
     def _consume(self, fault: str, name: str) -> None:
         """Have an application go on, and record it now: until now a paused member had taken
@@ -222,8 +240,8 @@ class MemberFaults:
     def _command(self, step: TimedStep, action: Command, name: str) -> None:
         """Do a command, and record it now: until now a paused member kept its old promises."""
         if isinstance(action, faults.SetAttribute):
-            self._rig.begin(self._backend.now(), step, self._roster.short(name))
-            self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
+            with self._beginning(step, name):
+                self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
             self._effects.bite(step.fault)
         else:
             self._lose_connection(step, action, name)

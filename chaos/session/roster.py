@@ -79,6 +79,14 @@ class Roster:
         """Send one request to a member, and return the answer."""
         return self.backend.ask(name, method, target, body)
 
+    def tell(self, name: str, target: str, body: object) -> None:
+        """Have a member do something; one that leaves, or has just ended, need not answer."""
+        try:
+            self.ask(name, "POST", target, body)
+        except MemberError:
+            if name not in self.leaving and self.is_alive(name):
+                raise
+
     def state(self, name: str) -> State | None:
         """Return what a member says of itself; None if it does not answer."""
         if name in self.paused or not self.is_alive(name):
@@ -210,12 +218,7 @@ class Roster:
         for person in there:
             if person["name"] in self.paused:
                 continue
-            try:
-                self.ask(person["name"], "POST", "/peers", {"members": there})
-            except MemberError:
-                # A member that has just ended need not know the others.
-                if self.is_alive(person["name"]):
-                    raise
+            self.tell(person["name"], "/peers", {"members": there})
 
 
 def _same(view: State, other: State) -> bool:

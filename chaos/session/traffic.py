@@ -208,7 +208,7 @@ class Traffic:
 
     def _have_stop(self, name: str) -> None:
         self._sending_on.discard(name)
-        self._roster.ask(name, "POST", "/workload/stop", {})
+        self._roster.tell(name, "/workload/stop", {})
 
     # -- What members are told -------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Traffic:
             if count > late:
                 loads.append(load_words(load, name, dests, count - late, load.burst, label))
         if loads:
-            self._roster.ask(name, "POST", "/workload", loads)
+            self._roster.tell(name, "/workload", loads)
 
     def note_sent(self, name: str) -> None:
         """Note how much a member has sent, and what ended its loads, if it can be asked: before a

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.kubernetes import KubernetesBackend
 from stormcast.chaos.backends.kubernetes.api import Reply
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from tests.helpers.pods import A_POD
 
 
@@ -17,10 +20,11 @@ class Keeper:
     """Keeps a member that ends with this code."""
 
     def __init__(self, code: int) -> None:
-        self._state = {"incarnation": 1, "alive": False, "code": code}
+        self.state: dict[str, Any] = {"incarnation": 1, "alive": False, "code": code}
+        self.status = 200
 
     def ask(self, *_asked: Any) -> Reply:
-        return Reply(200, "application/json", json.dumps(self._state).encode())
+        return Reply(self.status, "application/json", json.dumps(self.state).encode())
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,19 @@ def test_who_leaves_has_done_so_also_without_an_answer_but_not_by_a_failure(
     assert not pod.is_alive()
     assert pod.end is not None
     assert pod.end.is_ordered is is_ordered
+
+
+def test_whether_one_lives_that_does_not_answer_is_asked_anew() -> None:
+    """The answer of a moment ago is kept: a run would break off for a member that has ended."""
+    keeper, backend = Keeper(0), KubernetesBackend()
+    pod = MemberPod(keeper, A_POD, "n0", "token")  # type: ignore[arg-type]
+    pod.incarnations.append(1)
+    backend._pods = RunPods({"n0": pod}, backend._threads)
+    keeper.state["alive"], keeper.state["code"] = True, None
+    assert backend.is_alive("n0")
+    keeper.state["alive"], keeper.state["code"] = False, 0
+    keeper.status = 503
+    with pytest.raises(MemberError):
+        backend.ask("n0", "GET", "/state")
+    keeper.status = 200
+    assert not backend.is_alive("n0")

@@ -15,10 +15,11 @@ from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberError
 from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.world import WALL_NS
-from stormcast.chaos.faults import Cut
+from stormcast.chaos.faults import Cut, Leave
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.language.schedule import TimedStep
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.records.directory import TakenError
@@ -26,7 +27,7 @@ from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.plans import as_test_protocol, cluster_plan
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.runner import run_on
-from stormcast.chaos.session.session import play
+from stormcast.chaos.session.session import Session, play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import (
     DROPPED,
@@ -567,21 +568,80 @@ def test_a_rule_inside_members_acts_on_the_first_frame_of_one_that_joins(tmp_pat
     assert run.complete
 
 
+class Slow(Noting):
+    """A process takes half a second until it answers."""
+
+    def start(self, name: str) -> None:
+        super().start(name)
+        self.answers_at = self.now() + 0.5
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
+        if name == "n2" and self.now() < self.answers_at:
+            raise MemberError("n2 does not answer yet")
+        return super().ask(name, method, target, body)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "stall, member: n2, for: 2s",
+        "set-attribute, member: n2, attribute: xmit_interval, value: 1s",
+    ],
+)
+def test_what_one_that_starts_is_told_later_is_recorded_once(step: str, tmp_path: Path) -> None:
+    steps = f"""
+  - {{at: 200ms, do: join, member: n2}}
+  - {{at: 300ms, name: told, do: {step}}}"""
+    scenario = scenario_of(
+        PAIR.replace("\n  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}", steps),
+        cluster="{members: 3, timing: fast, late: [n2]}",
+    )
+
+    run = play_it(scenario, tmp_path, Slow())
+
+    events = [(at, json.loads(text)) for kind, at, text in rig_events(run) if kind == FAULT]
+    (begun,) = [
+        (at - run.evidence.begin, told)
+        for at, told in events
+        if (told["id"], told["phase"]) == ("told", "on")
+    ]
+    assert begun[0] >= 0.7
+    assert begun[1]["member"] != 0
+
+
+@pytest.mark.parametrize("last", ["leave", "crash"])
+def test_who_has_just_ended_need_not_be_told_to_stop(last: str, tmp_path: Path) -> None:
+    class Ending(Noting):
+        """One that leaves answers no more, or ends between a look at it and a request."""
+
+        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
+            if name == "n1" and target == "/workload/stop":
+                if last == "crash":
+                    self.kill(name)
+                raise MemberError("n1 does not answer")
+            return super().ask(name, method, target, body)
+
+    scenario = scenario_of(PAIR)
+    session = Session(scenario, 1, Ending(), tmp_path)
+    session.open()
+    session.gather()
+    session.traffic.begin(scenario.workload[0])
+    session.wait_until(0.5)
+    if last == "leave":
+        # What it has sent is not acked: so it does not end at once.
+        cut = Cut(sources=("n1",), dests=("n0",))
+        session.nemesis.do(TimedStep(at=0.5, fault="f8", do="cut", action=cut))
+        session.wait_until(1.0)
+        session.nemesis.do(TimedStep(at=1.0, fault="f9", do="leave", action=Leave(member="n1")))
+
+    session.traffic.stop()
+
+    assert {load.count for load in session.traffic.played()} < set(range(1, 100))
+
+
 def test_a_rule_that_ends_before_a_member_can_be_asked_is_taken_out_as_soon_as_it_can(
     tmp_path: Path,
 ) -> None:
-    class Slow(Noting):
-        """A process takes half a second until it answers."""
-
-        def start(self, name: str) -> None:
-            super().start(name)
-            self.answers_at = self.now() + 0.5
-
-        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
-            if name == "n2" and self.now() < self.answers_at:
-                raise MemberError("n2 does not answer yet")
-            return super().ask(name, method, target, body)
-
     scenario = scenario_of(
         PAIR.replace(
             "  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}",

@@ -22,6 +22,7 @@ from stormcast.chaos.backends.base import (
     BackendError,
     Bites,
     ClusterPlan,
+    MemberError,
     Unsupported,
 )
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
@@ -255,7 +256,12 @@ class KubernetesBackend:
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
         """Send one request to a member, through its keeper."""
         self._check()
-        return self._pods.known(name).ask(method, target, body)
+        try:
+            return self._pods.known(name).ask(method, target, body)
+        except MemberError:
+            # It may have ended just now: whoever asks next whether it lives is told anew.
+            self._pods.forget(name)
+            raise
 
     def exits(self) -> list[MemberExit]:
         """Return the ends of all incarnations so far."""
