@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
 from stormcast.chaos.records.directory import BEGUN, settled
@@ -306,7 +306,7 @@ def _own_verdict(directory: Path) -> dict[str, Any]:
     return said
 
 
-def _is_verdict(said: Any) -> bool:  # noqa: ANN401 whatever a file holds
+def _is_verdict(said: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 whatever a file holds
     if not isinstance(said, dict) or "verdict" not in said:
         return False
     findings = said.get("findings", [])
