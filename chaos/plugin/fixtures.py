@@ -26,6 +26,8 @@ SECTION: Final = "stormcast"
 _CLUSTERS: Final = pytest.StashKey["Clusters"]()
 """The clusters of a test, whichever way it has got the fixture: pytest lists among a test's
 `funcargs` only fixtures that it names, and not those that it asks for while it runs."""
+_IS_OVER: Final = pytest.StashKey[bool]()
+"""Whether a test has failed or was skipped: what it did not come to is then not judged."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,8 +72,23 @@ def stormcast_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         replay=f"pytest {shlex.quote(node)} --stormcast-backend {backend} --stormcast-seed {seed}",
     )
     request.node.stash[_CLUSTERS] = clusters
+    request.node.stash[_IS_OVER] = False
     yield clusters
-    clusters.close()
+    try:
+        if not request.node.stash[_IS_OVER]:
+            # Another fixture may have made a cluster after the body of the test.
+            _judge(clusters)
+    finally:
+        clusters.close()
+
+
+def _judge(clusters: Clusters) -> None:
+    """Judge the clusters that were not judged yet; the test fails unless each holds."""
+    try:
+        clusters.finish_all()
+    except AssertionError as error:
+        # Hide our frames from pytest's traceback: the text says everything.
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _slug(text: str) -> str:
@@ -107,11 +124,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     yield
     clusters = _clusters(item)
     if clusters is not None:
-        try:
-            clusters.finish_all()
-        except AssertionError as error:
-            # Hide our frames from pytest's traceback: the text says everything.
-            raise pytest.fail.Exception(str(error), pytrace=False) from None
+        _judge(clusters)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -120,6 +133,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add to the report of a failure where its run is kept, and how to repeat it."""
     report = yield
+    if not report.passed:
+        item.stash[_IS_OVER] = True
     clusters = _clusters(item)
     if clusters is not None and report.failed and call.when == "call":
         words = clusters.last_words()

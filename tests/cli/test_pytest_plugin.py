@@ -90,6 +90,27 @@ def test_order(cluster, chaos):
     assert "replay" not in text_of(result)
 
 
+def test_a_cluster_that_another_fixture_makes_after_the_body_is_judged(project: Project) -> None:
+    """Unless the test has failed, or was skipped."""
+    result = project.run("""
+import pytest
+
+@pytest.fixture
+def late(cluster):
+    yield
+    cluster(members=3)
+
+def test_passes(late): pass
+def test_fails(late): assert False
+def test_is_skipped(late): pytest.skip("not today")
+""")
+    result.assert_outcomes(passed=1, failed=1, skipped=1, errors=1)
+    shown = text_of(result)
+    assert "ERROR at teardown of test_passes" in shown
+    assert "run unknown: nothing was sent" in shown
+    assert "pytest_plugin.py" not in shown, "where it was judged says nothing"
+
+
 def test_a_guarantee_that_is_broken_fails_with_its_witness_and_how_to_repeat_it(
     project: Project,
 ) -> None:
