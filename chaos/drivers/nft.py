@@ -121,7 +121,11 @@ def _places(state: NetworkState, name: str) -> Names:
 
 
 def table_file(table: str, wanted: Plan, counters: Mapping[Pair, str], lease: float) -> str:
-    """Return the nft file that gives a table the wanted content, whatever it had before."""
+    """Return the nft file that gives a table the wanted content, whatever it had before.
+
+    An empty table stays until `clear`: with a table's chains, the kernel removes all packets that
+    wait in a queue of the namespace, and those that were late when a fault ended would be lost.
+    """
     lines = list(_declared(table, wanted, counters))
     # This removes rules; counters and elements stay.
     lines.append(f"flush table inet {table}")
@@ -331,10 +335,7 @@ class NftDriver:
         await at_once(self._apply(table, wanted, lease) for table, wanted in known)
 
     async def _apply(self, table: _Table, wanted: Plan, lease: float) -> None:
-        if wanted.is_empty:
-            until = table.until
-            await self._remove(table)
-            _check_in_time(table.site, until)
+        if wanted.is_empty and table.wanted is None:
             return
         for pair in wanted.pairs():
             table.counters.setdefault(pair, f"c{len(table.counters)}")
@@ -346,7 +347,7 @@ class NftDriver:
         await at_once(self._renew(table, lease) for table in self._tables)
 
     async def _renew(self, table: _Table, lease: float) -> None:
-        if table.wanted is not None:
+        if table.wanted is not None and not table.wanted.is_empty:
             text = renewal_file(self.table, table.wanted, 1 - table.turn, lease)
             if lease < table.lease:
                 # The elements of the longer lease before must not outlive this one.
@@ -357,7 +358,7 @@ class NftDriver:
         until, begun = table.until, time.monotonic()
         await self._nft(table.site, text)
         table.wanted, table.turn, table.lease = wanted, 1 - table.turn, lease
-        table.until = begun + lease
+        table.until = inf if wanted.is_empty else begun + lease
         _check_in_time(table.site, until)
 
     async def clear(self) -> None:

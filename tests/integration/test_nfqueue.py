@@ -471,6 +471,20 @@ def test_where_the_listener_was_killed_packets_pass_though_they_are_marked(pair:
     live(pair, tidy)
 
 
+def test_what_waits_when_the_last_fault_ends_arrives(pair: Pair) -> None:
+    async def script(drivers: Drivers) -> None:
+        await drivers.apply(f1=Delay(delay=0.5, **ENDS))
+        sent = frames(18, 20)
+        for data in sent:
+            drivers.pair.say("n0", data)
+        await asyncio.sleep(0.1)
+        await drivers.apply()
+        await asyncio.sleep(0.5 + SILENCE)
+        assert drained(drivers.pair.sockets["n1"]) == sent
+
+    live(pair, script)
+
+
 def test_what_finds_no_room_in_a_queue_passes_and_the_rest_waits(pair: Pair) -> None:
     async def script(drivers: Drivers) -> None:
         await drivers.apply(f1=HOLD_ALL)

@@ -415,12 +415,15 @@ def test_rules_of_others_stay_as_they_are(pair: Pair) -> None:
         do(run_command(inside(site, ("nft", "-f", "-")), "flush ruleset\n"))
 
 
-def test_a_state_without_faults_leaves_no_table(pair: Pair) -> None:
+def test_a_state_without_faults_leaves_no_rule_and_makes_no_table(pair: Pair) -> None:
     nft = driver(pair)
     do(nft.apply(state(pair, f1=loss(0.5)), LEASE))
     do(nft.apply(state(pair), LEASE))
-    assert ruleset(pair, "n1") == ruleset(pair, "n0") == ""
+    do(nft.renew(LEASE))
+    assert ruleset(pair, "n0") == ""
+    assert not any(word in ruleset(pair, "n1") for word in ("meta mark", "elements", "drop"))
     do(nft.clear())
+    assert ruleset(pair, "n1") == ""
 
 
 def test_a_lease_that_nobody_renews_ends_in_the_kernel_and_one_that_is_renewed_does_not(
