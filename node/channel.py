@@ -383,11 +383,14 @@ class Channel:
 
     def _note_abandoned(self, lost: Abandoned) -> None:
         dest = self._members.of(lost.dest) if lost.dest != GROUP else None
-        self.runtime.say(
-            f"{lost.count} messages to {dest or 'the group'} were given up: {lost.why}; "
-            "some may have arrived"
-        )
-        self._on_abandoned.tell(dest, lost.count, lost.why)
+        try:
+            self.runtime.say(
+                f"{lost.count} messages to {dest or 'the group'} were given up: {lost.why}; "
+                "some may have arrived"
+            )
+        finally:
+            # Whoever hears of it otherwise may exit the program, and go on with the member.
+            self._on_abandoned.tell(dest, lost.count, lost.why)
 
     # -- While it runs -------------------------------------------------------------------------
 

@@ -218,11 +218,12 @@ class Inbox:
                 return None
             self._has_held.clear()
             await self._has_held.wait()
-        delivery = self._held.popleft()
-        self.held_bytes -= _cost(delivery)
-        if self.held_bytes <= HELD_BYTES // 2:
+        cost = _cost(self._held[0])
+        if self.held_bytes - cost <= HELD_BYTES // 2:
+            # Before the batch is taken: where this fails, it is still there.
             self._consume_again()
-        return delivery
+        self.held_bytes -= cost
+        return self._held.popleft()
 
     def close(self) -> None:
         """Let `next` end once the held batches are taken."""

@@ -2,12 +2,17 @@
 
 A turn begins when something arrived, a deadline came, or the application sent; it ends the stack's
 turn, hands frames to the transport and messages to the application, and sets one timer.
+
+The stack gives what it has for others once. Where a turn fails, for a bug or because a callback
+exits the program, the next one first does what is left of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -52,7 +57,13 @@ class Turns:
         self._view: View | None = None
         """The last view of which the application was told."""
         self._told = 0
-        """Of the views that are news: how many the application was told of already."""
+        """Of the stack's views: how many the application was told of before they are news."""
+        self._unhanded: list[Delivery] = []
+        """Deliveries that were taken from the stack by a turn that failed, and not handed over."""
+        self._places: deque[Callable[[], None]] = deque()
+        self._steps: deque[Callable[[], None]] = deque()
+        """What is still to be done for the news that were taken from the stack: before frames
+        leave, and afterwards."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._due = inf
@@ -74,17 +85,23 @@ class Turns:
     def stop(self) -> None:
         """Stop the stack: send its last frames, and hand over its last messages."""
         self.is_running = False
-        frames = self._stack.stop(self._now())
-        news = self._stack.take_news()
-        self._locate(news)
-        self._transport.send(frames)
-        # A receive window that ends hands up the messages that waited in it: they were acked.
-        deliveries = self._stack.take_deliveries()
-        if deliveries:
-            self._hand_over(deliveries, news.views)
-        self._tell_abandoned(news)
         if self._timer is not None:
             self._timer.cancel()
+        frames = self._stack.stop(self._now())
+        news = self._stack.take_news()
+        self._plan_places(news)
+        _do(self._places)
+        self._transport.send(frames)
+        try:
+            # What a turn that failed has left.
+            _do(self._steps)
+            # A receive window that ends hands up the messages that waited in it: they were acked.
+            deliveries = self._take_deliveries()
+            if deliveries:
+                self._hand_over(deliveries, news.views)
+        finally:
+            self._steps.extend(partial(self._tell_abandoned, one) for one in news.abandoned)
+            _do(self._steps)
 
     # -- When ----------------------------------------------------------------------------------
 
@@ -149,12 +166,15 @@ class Turns:
         transport = self._transport
         now = self._now()
         self.number += 1
+        if self._places or self._steps:
+            _do(self._places)
+            _do(self._steps)
         if self._due + patience <= now:
             stack.tick(now)
             patience = 0.0
         stack.is_held = transport.room.is_full
         # Before the turn ends, so that an answer leaves in it.
-        deliveries = stack.take_deliveries()
+        deliveries = self._take_deliveries() if self._unhanded else stack.take_deliveries()
         if deliveries:
             if stack.views:
                 self._hand_over(deliveries, stack.views)
@@ -162,82 +182,124 @@ class Turns:
                 self.on_deliveries(deliveries)
             self.is_wanted = False
         frames = stack.end_turn(now)
-        news = stack.take_news() if stack.has_news() else None
-        if news is not None:
-            self._locate(news)
+        if stack.has_news():
+            self._plan(stack.take_news())
+            _do(self._places)
         if frames:
             # Before the transport forgets who has left: the answer to a leave is among them.
             transport.send(frames)
-        if news is not None:
-            self._act_on(news)
+        if self._steps:
+            _do(self._steps)
         # Own messages, which are handed over as they leave: after the view that they belong to.
         deliveries = stack.take_deliveries()
         if deliveries:
             self.on_deliveries(deliveries)
         if self.after:
-            called, self.after = self.after, []
-            for call in called:
-                call()
+            self._call_after()
         self._due = due = stack.next_deadline()
         if due <= now and not patience:
             self.is_wanted = True
 
-    def _act_on(self, news: News) -> None:
-        """Act on what the stack says besides frames and messages: links, views, messages given up,
-        and that it has left."""
-        for view in news.views:
-            # Before the links, which are to these: what strangers have named says less, and may
-            # have left no room.
-            self._members.update((member.short, member) for member in view.members)
+    def _call_after(self) -> None:
+        called, self.after = iter(self.after), []
+        try:
+            for call in called:
+                call()
+        except BaseException:
+            self.after[:0] = called
+            raise
+
+    def _plan(self, news: News) -> None:
+        """Note what is to be done for what the stack says besides frames and messages: places of
+        members, links, views, messages given up, and that it has left."""
+        self._plan_places(news)
+        steps = self._steps
+        # Before the links, which are to these: what strangers have named says less, and may have
+        # left no room.
+        steps.extend(partial(self._know, view) for view in news.views)
         if self._monitors is not None:
-            for peer, is_wanted in news.links:
-                self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
+            steps.extend(partial(self._watch, *link) for link in news.links)
         for view in news.views:
-            self._members = {member.short: member for member in view.members}
-            self._transport.on_view(view.members)
+            steps.append(partial(self._adopt, view))
             if self._monitors is not None:
-                self._monitors.on_view(view.members)
-        self._tell_views(news.views, len(news.views))
+                steps.append(partial(self._monitors.on_view, view.members))
+        steps.extend(partial(self._tell_view, view) for view in news.views[self._told :])
         self._told = 0
-        self._tell_abandoned(news)
+        steps.extend(partial(self._tell_abandoned, one) for one in news.abandoned)
+        steps.append(self._tell_left)
+
+    def _plan_places(self, news: News) -> None:
+        places, transport = self._places, self._transport
+        places.extend(partial(transport.doubt, short) for short in news.doubted)
+        places.extend(partial(self._locate, address) for address in news.located)
+        places.extend(partial(transport.trust, address) for address in news.proved)
+
+    def _know(self, view: View) -> None:
+        self._members.update((member.short, member) for member in view.members)
+
+    def _watch(self, peer: int, is_wanted: bool) -> None:  # noqa: FBT001 as the news say it
+        assert self._monitors is not None
+        self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
+
+    def _adopt(self, view: View) -> None:
+        self._members = {member.short: member for member in view.members}
+        self._transport.on_view(view.members)
+
+    def _tell_view(self, view: View) -> None:
+        self._view = view
+        self.on_view(view)
+
+    def _tell_abandoned(self, one: Abandoned) -> None:
+        self.on_abandoned(one)
+
+    def _tell_left(self) -> None:
         if self._stack.has_left and not self._has_left:
             self._has_left = True
             self.on_left()
+
+    def _take_deliveries(self) -> list[Delivery]:
+        """Return what is to be handed over: first what a turn that failed has left."""
+        deliveries = self._unhanded + self._stack.take_deliveries()
+        self._unhanded = []
+        return deliveries
 
     def _hand_over(self, deliveries: list[Delivery], views: list[View]) -> None:
         """Hand over deliveries, and tell of each view before the first message of who is new in it.
         Views without such a message are told of when frames have left."""
         first_views = _first_views(views, self._view, self._told)
         start = 0
-        for at, delivery in enumerate(deliveries):
-            until = first_views.get(delivery.source, 0)
-            if until > self._told:
-                if at > start:
-                    self.on_deliveries(deliveries[start:at])
-                start = at
-                self._tell_views(views, until)
-        self.on_deliveries(deliveries[start:])
+        try:
+            for at, delivery in enumerate(deliveries):
+                until = first_views.get(delivery.source, 0)
+                if until > self._told:
+                    part, start = deliveries[start:at], at
+                    if part:
+                        self.on_deliveries(part)
+                    self._tell_views(views, until)
+            part, start = deliveries[start:], len(deliveries)
+            self.on_deliveries(part)
+        except BaseException:
+            # The receiver keeps what it did not come to of the part that it was given.
+            self._unhanded = deliveries[start:]
+            raise
 
     def _tell_views(self, views: list[View], until: int) -> None:
         """Tell the application of the first `until` views, except those that it was told of."""
         for view in views[self._told : until]:
             self._told += 1
-            self._view = view
-            self.on_view(view)
+            self._tell_view(view)
 
-    def _tell_abandoned(self, news: News) -> None:
-        for one in news.abandoned:
-            self.on_abandoned(one)
+    def _locate(self, address: Address) -> None:
+        if len(self._members) < MAX_LEARNED:
+            self._members.setdefault(address.short, address)
+        self._transport.locate(address)
 
-    def _locate(self, news: News) -> None:
-        for short in news.doubted:
-            self._transport.doubt(short)
-        for address in news.located:
-            if len(self._members) < MAX_LEARNED:
-                self._members.setdefault(address.short, address)
-            self._transport.locate(address)
-        for address in news.proved:
-            self._transport.trust(address)
+
+def _do(steps: deque[Callable[[], None]]) -> None:
+    """Do what was noted. A step that fails is not done again: no bug must keep a member from the
+    others for ever."""
+    while steps:
+        steps.popleft()()
 
 
 def _first_views(views: list[View], before: View | None, told: int) -> dict[int, int]:

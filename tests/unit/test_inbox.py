@@ -138,6 +138,26 @@ async def test_too_much_that_is_held_makes_senders_wait_until_half_is_taken() ->
 
 
 @on_a_loop
+async def test_a_batch_is_not_taken_where_senders_could_not_be_let_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Reader()
+    reader.fill()
+    for _ in range(2):
+        await reader.inbox.next()
+    with monkeypatch.context() as patch:
+        patch.setattr(reader.inbox, "_set_consuming", out_of_memory)
+        with pytest.raises(MemoryError):
+            await reader.inbox.next()
+    assert await reader.inbox.next() is not None
+    assert (len(reader.inbox), reader.inbox.held_bytes) == (0, 0)
+
+
+def out_of_memory(_consuming: bool) -> int:
+    raise MemoryError
+
+
+@on_a_loop
 async def test_what_is_held_takes_no_more_memory_than_it_counts_for() -> None:
     """Batches of one empty message took four times as much, and no sender waited."""
     reader = Reader()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -249,6 +251,96 @@ async def test_a_turn_with_a_bug_is_told_and_not_the_last() -> None:
         member.turns.turn()
     member.turns.turn()
     assert member.log == ["end", "end"]
+
+
+class Exits:
+    """A function that exits the program at its first call with something of this name."""
+
+    def __init__(self, real: Callable[[Any], None], what: str) -> None:
+        self._real, self._what = real, what
+        self._is_over = False
+
+    def __call__(self, what: Any) -> None:
+        self._real(what)
+        if not self._is_over and self._what in str(what):
+            self._is_over = True
+            raise KeyboardInterrupt
+
+
+def told(member: Member) -> list[str]:
+    """What the application was told or given."""
+    return [line for line in member.log if line.startswith(("deliver", "view", "abandoned"))]
+
+
+@pytest.mark.parametrize("at", ["b1", "a:2", "a:3"])
+@pytest.mark.parametrize("is_last", [False, True])
+@on_a_loop
+async def test_what_is_left_of_a_turn_whose_callback_exits_comes_first(
+    at: str, *, is_last: bool
+) -> None:
+    """In the next turn, or when the member ends."""
+    c = Address(3, "c")
+    member = Member()
+    member.install(view(1, A))
+    member.turns.turn()
+    member.log.clear()
+    member.turns.on_deliveries = Exits(member.turns.on_deliveries, at)
+    member.turns.on_view = Exits(member.turns.on_view, at)
+    member.install(view(2, A, B), view(3, A, B, c))
+    member.arrived = [Batch(A, "a1"), Batch(B, "b1"), Batch(c, "c1")]
+    with pytest.raises(KeyboardInterrupt):
+        member.turns.turn()
+    member.arrived.append(Batch(c, "c2"))
+    member.turns.stop() if is_last else member.turns.turn()
+    assert "".join(told(member)).replace("deliver ", "") == "[a1]view 2[b1]view 3[c1, c2]"
+
+
+@on_a_loop
+async def test_a_callback_that_exits_takes_no_other_news() -> None:
+    """Nor the next view: each is told of once, and so is what was given up."""
+    member = Member()
+    member.turns.on_view = Exits(member.turns.on_view, "a:1")
+    lost = [Abandoned(1, 3, "aged", 3), Abandoned(1, 4, "aged", 7)]
+    member.views = [view(1, A), view(2, A, B)]
+    member.news = News(member.views, [], [], lost)
+    with pytest.raises(KeyboardInterrupt):
+        member.turns.turn()
+    member.install(view(3, A))
+    member.turns.turn()
+    assert told(member) == ["view 1", "view 2", "abandoned 3", "abandoned 4", "view 3"]
+
+
+@pytest.mark.parametrize("fails", ["locate", "send", "change", "on_view"])
+@on_a_loop
+async def test_news_outlast_a_turn_that_failed(fails: str) -> None:
+    member = Member(is_watching=True)
+    real = getattr(member, fails)
+
+    def fail(*_rest: Any, **_named: Any) -> None:
+        setattr(member, fails, real)
+        raise ZeroDivisionError
+
+    setattr(member, fails, fail)
+    member.views = [view(1, A, B)]
+    lost = [Abandoned(1, 3, "aged", 3)]
+    member.news = News(member.views, [(B.short, True), (7, True)], [A, B], lost, [B], [])
+    member.frames = ["frame"]
+    for _ in range(3):
+        with suppress(ZeroDivisionError):
+            member.turns.turn()
+    assert told(member) == ["view 1", "abandoned 3"]
+    assert {"locate b", "trust b", "watch 7"} <= set(member.log)
+
+
+@on_a_loop
+async def test_a_call_that_fails_after_a_turn_takes_no_other() -> None:
+    member = Member()
+    called: list[int] = []
+    member.turns.after += [lambda: called.append(1 // 0), lambda: called.append(2)]
+    with pytest.raises(ZeroDivisionError):
+        member.turns.turn()
+    member.turns.turn()
+    assert called == [2]
 
 
 @on_a_loop
