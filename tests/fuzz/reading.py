@@ -199,6 +199,8 @@ def _with_key(data: bytes, me: int, facts: Facts, replays: set[tuple[int, bytes]
         was_heard = head.dest == me or (head.dest == wire.GROUP and me not in (sealer, head.source))
         if was_heard or (me, frame) in replays:
             counts["replayed"] += 1
+            # Those behind it are read, unless it is so old that nothing is known of it any more.
+            counts = possible
             continue
         replays.add((me, frame))
         counts = possible
