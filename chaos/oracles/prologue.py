@@ -28,7 +28,7 @@ from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
 from stormcast.chaos.oracles.v_views import KEEPS_APART
 from stormcast.node.core.codec import Hash64
-from stormcast.node.core.model import FRAGMENT, NO_FC
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import (
     ABANDONED,
@@ -215,9 +215,17 @@ def _goes_on(entry: SenderLife) -> bool:
     return connection.sender.lives and connection.receiver.lives and entry.removed is None
 
 
+def _is_muted(entry: SenderLife, sent: Event) -> bool:
+    """Whether a batch is for nobody: to oneself, with DONT_LOOPBACK."""
+    return entry.connection.is_to_self and bool(sent.flags & DONT_LOOPBACK)
+
+
 def _delivered_upto(entry: SenderLife) -> int:
+    """Return the seqno up to which all was delivered, of what was for anybody."""
     reached = entry.sent[0].lo - 1
-    for lo, hi in sorted((event.lo, event.hi) for _epoch, event in entry.delivered):
+    delivered = [event for _epoch, event in entry.delivered]
+    delivered += [sent for sent in entry.sent if _is_muted(entry, sent)]
+    for lo, hi in sorted((event.lo, event.hi) for event in delivered):
         if lo > reached + 1:
             break
         reached = max(reached, hi)
@@ -236,11 +244,14 @@ def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     if not entry.sent:
         return
     sent = _batch(entry.sent[-1], entry.sent[-1].hi, at)
-    ours.note(sent)
-    number = epoch.number if epoch is not None else 0
-    delivered = _delivery(sent, connection.sender, number, 1)
-    assert delivered is not None, "an entry that has sent begins at 1"
-    theirs.note(delivered)
+    if all(_is_muted(entry, one) for one in entry.sent):
+        ours.note(sent._replace(flags=sent.flags | DONT_LOOPBACK))
+    else:
+        ours.note(sent)
+        number = epoch.number if epoch is not None else 0
+        delivered = _delivery(sent, connection.sender, number, 1)
+        assert delivered is not None, "an entry that has sent begins at 1"
+        theirs.note(delivered)
     if epoch is not None and epoch.acked:
         theirs.note(epoch.acked[-1]._replace(time=at))
     if epoch is not None and epoch.removed is not None:

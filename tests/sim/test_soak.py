@@ -11,12 +11,16 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.world import WALL_NS
 from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue, unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session import traffic
+from stormcast.chaos.session.simulation import simulate
 from stormcast.chaos.session.traffic import Traffic, load_words
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.chaos.soak.player import Soak, Window
@@ -395,6 +399,39 @@ def test_at_rest_nothing_is_under_way() -> None:
     label = "n1-1"
     whole[label] = _without(whole[label], lambda event: event.kind == trace.HANDED)
     assert "was not handed over yet" in unrest(Evidence.from_blocks(whole, xxh3_64_intdigest))
+
+
+TO_ONESELF = """
+name: to-oneself
+guarantees: [G1, G2, G3, G4]
+cluster: {members: 2}
+workload:
+  - {do: unicast, from: n0, to: all, count: 20, rate: 20/s, flags: DONT_LOOPBACK}
+"""
+
+
+@pytest.mark.parametrize("more", ["", "  - {do: unicast, from: n0, to: n0, count: 9, rate: 9/s}"])
+def test_what_a_member_sends_to_itself_and_for_nobody_is_not_under_way(more: str) -> None:
+    """Nor is it told as delivered, where nothing was."""
+    run = simulate(parse_scenario(TO_ONESELF + more), 1)
+    chapters = Chapters()
+    chapters.add(
+        {label: data for label, data in run.traces.items() if label != RIG}, run.traces[RIG]
+    )
+    assert unrest(run.evidence) == ""
+
+    chapters.turn(run.evidence)
+    rig = RigTrace()
+    for second, phase in enumerate(("begin", "quiet", "end")):
+        rig.phase(run.evidence.rig.end + 100.0 * second, phase)
+    chapters.add({}, rig.blocks(WALL_NS))
+
+    told = Evidence.from_blocks(chapters.traces(), xxh3_64_intdigest)
+    (n0,) = [one for one in told.members.values() if one.name == "n0"]
+    delivered = [e for e in n0.events if e.kind == trace.DELIVERED and e.peer == n0.short]
+    assert [event.hi for event in delivered] == ([29] if more else [])
+    judged = judge(told, ["G1", "G2", "G3", "G4"], min_bites=0)
+    assert [one.detail for one in judged.findings if one.verdict is not Verdict.HOLDS] == []
 
 
 def test_what_was_done_to_nobody_does_not_stand_for_ever() -> None:
