@@ -306,7 +306,7 @@ def _own_verdict(directory: Path) -> dict[str, Any]:
     return said
 
 
-def _is_verdict(said: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 whatever a file holds
+def _is_verdict(said: object) -> TypeGuard[dict[str, Any]]:
     if not isinstance(said, dict) or "verdict" not in said:
         return False
     findings = said.get("findings", [])

@@ -111,6 +111,25 @@ def test_is_skipped(late): pytest.skip("not today")
     assert "pytest_plugin.py" not in shown, "where it was judged says nothing"
 
 
+def test_a_cluster_that_the_backend_refuses_leaves_no_directory(project: Project) -> None:
+    """It would be a run that began, and was never judged."""
+    result = project.run(
+        """
+from stormcast.chaos.backends.base import Unsupported
+
+def test_it(cluster, monkeypatch):
+    def refuse(session):
+        raise Unsupported("not here")
+    monkeypatch.setattr("stormcast.chaos.plugin.live_cluster.StepwiseSession.open", refuse)
+    cluster(members=3)
+""",
+        "--stormcast-keep",
+        "kept",
+    )
+    result.assert_outcomes(skipped=1)
+    assert not list(Path(project.path, "kept").rglob("begun"))
+
+
 def test_a_guarantee_that_is_broken_fails_with_its_witness_and_how_to_repeat_it(
     project: Project,
 ) -> None:
