@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path as FilePath
@@ -57,6 +58,8 @@ FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "ru
 class Queued(Protocol):
     """A queue of the kernel: netlink.Queue, or a fake of it."""
 
+    @property
+    def refused(self) -> Counter[str]: ...
     def fileno(self) -> int: ...
     def receive(self, take: Take, limit: int) -> int: ...
     def accept(self, packet: int, payload: bytes = b"") -> None: ...
@@ -319,8 +322,14 @@ class NfqueueDriver:
             raise errors[0]
 
     def _check(self) -> None:
-        """DriverError if packets have passed that a fault may have had to strike."""
+        """DriverError if packets have passed that a fault may have had to strike, or were lost for
+        which no fault asks."""
         for port in self._ports:
+            if port.queue is not None and (gone := port.queue.refused.total()):
+                raise DriverError(
+                    f"{gone} packets to {port.site.name} that waited are gone: somebody else "
+                    "changed the firewall or the device there"
+                )
             if port.missed:
                 raise DriverError(
                     f"{port.missed} packets to {port.site.name} passed without the faults that "

@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -55,7 +55,8 @@ _LINK_HEADERS: Final = 18
 PLAIN_QDISCS: Final = frozenset(("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"))
 """Qdiscs that a device has by default: they come back when ours is removed."""
 LATE_PACKETS: Final = 16384
-"""The most packets that netem holds, as many as nfqueue does: further ones are dropped."""
+"""The most packets that netem holds, as many as nfqueue does. It drops further ones, which no fault
+asks for: then the run is over."""
 LINE_RATE: Final = 4_000_000_000
 """Bytes per second of a class that only delays: htb requires a rate, and its oldest form takes at
 most 32 bits of it."""
@@ -141,10 +142,16 @@ class Count:
     passed: int = 0
     waited: int = 0
     """Packets that had to wait for the rate, or found no room in the queue."""
+    refused: int = 0
+    """Packets for which the first queue had no room: that of netem, if the kernel has it."""
 
     def since(self, before: Count) -> Count:
         """Return the counts since an earlier moment."""
-        return Count(self.passed - before.passed, self.waited - before.waited)
+        return Count(
+            self.passed - before.passed,
+            self.waited - before.waited,
+            self.refused - before.refused,
+        )
 
 
 def read_counts(text: str) -> dict[int, Count]:
@@ -154,7 +161,9 @@ def read_counts(text: str) -> dict[int, Count]:
     """
     return {
         int(found["number"], 16): Count(
-            int(found["sent"]) + int(found["dropped"]), int(found["dropped"]) + int(found["waited"])
+            int(found["sent"]) + int(found["dropped"]),
+            int(found["dropped"]) + int(found["waited"]),
+            int(found["dropped"]),
         )
         for found in _CLASS.finditer(text)
     }
@@ -187,6 +196,9 @@ class Shaped:
     others: tuple[str, ...] = ()
     seen: dict[int, Count] = field(default_factory=dict)
     """By class number: the counts that were read last."""
+    has_netem: bool = False
+    missed: int = 0
+    """Packets that netem dropped: what finds no room behind it is not counted here."""
 
     def to(self, link: SlowLink) -> list[SlowLink]:
         """Return the link itself, or, for MULTICAST, the links to all other members."""
@@ -241,6 +253,7 @@ class TcDriver:
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Make a class for each slow link; nft sets the marks that lead to it."""
         await self._collect()
+        _check(self._shaped.values())
         await at_once(
             self._shape(site, state) for site in self._sites if site.name in state.members
         )
@@ -254,6 +267,7 @@ class TcDriver:
             await self._make_root(site)
             self._shaped[site.name] = shaped
         shaped = self._shaped[site.name]
+        shaped.has_netem = state.netem
         changed = [link for link in links if shaped.links.get(link.number) != link]
         shaped.others = tuple(name for name in state.members if name != site.name)
         lines: list[str] = []
@@ -269,9 +283,11 @@ class TcDriver:
         """Remove all queues, after they had `DRAIN_SECONDS` at most to run empty."""
         await self._collect()
         await self._drain()
-        for name in list(self._shaped):
-            shaped = self._shaped.pop(name)
-            await self._remove_root(shaped.site)
+        shaped = tuple(self._shaped.values())
+        for each in shaped:
+            del self._shaped[each.site.name]
+            await self._remove_root(each.site)
+        _check(shaped)
 
     async def release(self, fault: str | None) -> None:
         """Do nothing: no rule holds packets in these queues."""
@@ -279,6 +295,7 @@ class TcDriver:
     async def bites(self) -> Bites:
         """Return the bites: packets that were delayed, had to wait, or found no room."""
         await self._collect()
+        _check(self._shaped.values())
         return {fault: dict(counts) for fault, counts in self._counts.items()}
 
     # -- Counting ----------------------------------------------------------------------------------
@@ -294,6 +311,7 @@ class TcDriver:
         for number, count in read_counts(text).items():
             fresh = count.since(shaped.seen.get(number, Count()))
             shaped.seen[number] = count
+            shaped.missed += fresh.refused if shaped.has_netem else 0
             link = shaped.links.get(number)
             if link is None:
                 continue
@@ -362,3 +380,13 @@ class TcDriver:
 
     async def _tc(self, site: Site, *words: str) -> str:
         return await self._do(inside(site, ("tc", *words)), "")
+
+
+def _check(shaped: Iterable[Shaped]) -> None:
+    """DriverError if packets were lost that were only to be late."""
+    for each in shaped:
+        if each.missed:
+            raise DriverError(
+                f"{each.missed} packets of {each.site.name} were lost, because more came than can "
+                "wait: delay fewer"
+            )

@@ -15,7 +15,8 @@ from statistics import median
 
 import pytest
 
-from stormcast.chaos.drivers.base import CLASS, inside
+from stormcast.chaos.drivers import tc as tc_module
+from stormcast.chaos.drivers.base import CLASS, DriverError, inside
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.drivers.tc import TcDriver
@@ -204,3 +205,24 @@ def test_a_large_write_is_late_and_its_packets_pass_that_the_queue_has_room_for(
         time.sleep(0.01)
     time.sleep(DELAY + SLACK + 0.5)
     assert 3 <= len(drained(other)) <= 6
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_only_what_netem_itself_drops_ends_a_run(
+    pair: Pair, tc: TcDriver, monkeypatch: pytest.MonkeyPatch, *, is_narrow: bool
+) -> None:
+    """What a narrow link drops, it is to drop."""
+    if not is_narrow:
+        monkeypatch.setattr(tc_module, "LATE_PACKETS", 10)
+    fault = Bandwidth(sources=("n0",), dests=("n1",), rate=3000.0) if is_narrow else LATE
+    asyncio.run(tc.apply(state(pair, f1=fault), 3.0))
+    mark(pair, TO_N1)
+    for _ in range(40):
+        pair.say("n0", bytes(1000))
+    mark(pair, UNMARKED)
+    time.sleep(3.0)
+    if is_narrow:
+        assert asyncio.run(tc.bites())["f1"]
+    else:
+        with pytest.raises(DriverError, match="30 packets of n0 were lost"):
+            asyncio.run(tc.clear())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -101,6 +102,7 @@ class Queue:
         self._verdicts: list[tuple[str, int, bytes]] = []
         self._ids = count(1)
         self.is_open = True
+        self.refused: Counter[str] = Counter()
 
     def fileno(self) -> int:
         return self.fd
@@ -734,6 +736,15 @@ def test_a_packet_for_whose_message_the_kernel_had_no_room_is_missed() -> None:
     rig.come(frame(3), mark=DECIDE)
     with pytest.raises(DriverError, match=MISSED):
         do(rig.driver.renew(LEASE))
+
+
+def test_packets_that_the_kernel_has_thrown_away_are_told_of_while_faults_act() -> None:
+    rig = Rig()
+    rig.apply(f1=HOLD)
+    rig.queues["n1"].refused["ENOENT"] += 2
+    with pytest.raises(DriverError, match="2 packets to n1 that waited are gone"):
+        do(rig.driver.renew(LEASE))
+    do(rig.driver.clear())
 
 
 def test_clearing_tells_of_a_missed_packet_once_and_clears_all_the_same() -> None:

@@ -166,7 +166,7 @@ def test_the_packets_of_a_queue_are_those_of_its_device() -> None:
 
 def test_counts_are_read_of_our_classes_alone() -> None:
     text = showing(c2=(72, 45), cb=(0, 3)) + "class htb 1:2 root (dropped 9, overlimits 9 \n"
-    assert read_counts(text) == {2: Count(140, 117), 11: Count(68, 3)}
+    assert read_counts(text) == {2: Count(140, 117, 72), 11: Count(68, 3, 0)}
 
 
 def test_a_device_says_what_stands_at_its_root() -> None:
@@ -239,17 +239,45 @@ def test_packets_are_counted_for_every_fault_that_makes_them_late() -> None:
         faults = late(0.1, "n1", "n2"), late(0.02), narrow(1e5), late(0.02, "n2")
         await one.apply(state(*faults, netem=True), 3.0)
         # Equally late, but not equally narrow: what goes to all at once has no class.
-        machine.counts = showing(c3=(0, 2), c4=(1, 0), c1=(0, 0))
+        machine.counts = showing(c3=(0, 2), c4=(0, 0), c1=(0, 0))
         assert await one.bites() == {
-            "f1": {("n0", "n1"): 68, ("n0", "n2"): 69},
+            "f1": {("n0", "n1"): 68, ("n0", "n2"): 68},
             "f2": {("n0", "n1"): 68},
             "f3": {("n0", "n1"): 2},
-            "f4": {("n0", "n2"): 69},
+            "f4": {("n0", "n2"): 68},
         }
 
     machine = Machine()
     asyncio.run(script())
     assert not any("5c:1 " in line for line in machine.told)
+
+
+@pytest.mark.parametrize("verb", ["bites", "apply", "clear"])
+def test_what_a_full_netem_loses_is_told(verb: str) -> None:
+    async def script() -> None:
+        one = driver(machine)
+        await one.apply(state(late(0.1), netem=True), 3.0)
+        machine.counts = showing(c3=(2, 0))
+        asked = {"bites": one.bites, "clear": one.clear}.get(verb)
+        with pytest.raises(DriverError, match="2 packets of n0 were lost"):
+            await (asked() if asked else one.apply(state(netem=True), 3.0))
+        if verb == "clear":
+            assert machine.told[-1] == REMOVED
+            await one.clear()
+
+    machine = Machine()
+    asyncio.run(script())
+
+
+def test_what_finds_no_room_in_a_narrow_link_is_the_fault_s_own_doing() -> None:
+    async def script() -> None:
+        one = driver(machine)
+        await one.apply(state(narrow(1e5)), 3.0)
+        machine.counts = showing(c3=(2, 0))
+        assert await one.bites() == {"f1": {("n0", "n1"): 2}}
+
+    machine = Machine()
+    asyncio.run(script())
 
 
 def test_multicasts_are_late_for_the_faults_of_each_receiver() -> None:
