@@ -41,6 +41,9 @@ class Stream:
                 raise
             finally:
                 self._send_sealed()
+            # To read what has come already waits for nothing, and a handshake in tiny records, or
+            # a head in them, costs much for its size.
+            await asyncio.sleep(0)
             if found or not data or self._tls.has_ended:
                 return found
 

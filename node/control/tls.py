@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,15 @@ LOOK_SECONDS: Final = 1.0
 """Least seconds between two looks at the files. Connections are what makes it look."""
 _HANDSHAKE: Final = 0x16
 """The first byte of every TLS connection; of an HTTP request it is a letter."""
-_READ: Final = 16 << 10
+_HEAD: Final = 5
+"""Bytes in front of each record; the last two are its length."""
+_LARGEST: Final = (16 << 10) + (2 << 10)
+"""Bytes that a record may have after these."""
+_CONTENT: Final = 16 << 10
+"""Bytes that one may carry."""
+EMPTY_RECORDS: Final = 32
+"""Records without content that a client may send after the handshake, such as changes of its keys:
+honest ones send next to none, and each has the endpoint derive keys and answer."""
 _REMEDY: Final = "name a PEM file with the certificate, and one with its private key"
 
 FileState = tuple[int, int, int, int]
@@ -124,6 +132,28 @@ def _state_of(path: str) -> FileState | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
+class Records:
+    """Cuts the bytes of a connection into records."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+
+    def take(self, data: bytes) -> Iterator[bytes]:
+        """Yield the records that are whole now; the rest is kept, less than one record."""
+        self._begun += data
+        data, start = self._begun, 0
+        while len(data) - start >= _HEAD:
+            length = int.from_bytes(data[start + _HEAD - 2 : start + _HEAD])
+            if length > _LARGEST:
+                raise TlsError(f"TLS failed: a record of {length} bytes")
+            end = start + _HEAD + length
+            if end > len(data):
+                break
+            yield data[start:end]
+            start = end
+        self._begun = data[start:]
+
+
 class TlsBytes:
     """The server's end of one connection: bytes of the network to bytes of the client, and back."""
 
@@ -131,38 +161,60 @@ class TlsBytes:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._records = Records()
         self._has_begun = False
         self._is_ready = False
         """Whether the handshake is over."""
+        self._empty = 0
+        """Records without content that have come since."""
         self.has_ended = False
         """Whether the client has sent all that it will."""
 
     def receive(self, data: bytes) -> bytes:
         """Take bytes from the network, b"" at their end; return what they carry, which may be
         nothing. TlsError when the connection cannot go on; what is outgoing tells the client."""
-        if data and not self._has_begun:
+        if not data:
+            self.has_ended = True
+            return b""
+        if not self._has_begun:
             self._has_begun = True
             if data[0] != _HANDSHAKE:
                 raise NotTlsError("the client does not speak TLS")
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
-        parts: list[bytes] = []
         try:
             if not self._is_ready:
-                self._tls.do_handshake()
-                self._is_ready = True
-            while part := self._tls.read(_READ):
-                parts.append(part)
+                data = self._shake_hands(data)
+            # One at a time: OpenSSL goes on by itself to the next one that has content.
+            return b"".join(self._open(record) for record in self._records.take(data))
+        except ssl.SSLZeroReturnError:
             self.has_ended = True
-        except ssl.SSLWantReadError:
-            pass
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            self.has_ended = True
+            return b""
         except ssl.SSLError as error:
             raise TlsError(f"TLS failed: {error.reason or error}") from None
-        return b"".join(parts)
+
+    def _shake_hands(self, data: bytes) -> bytes:
+        """Go on with the handshake; return the bytes that came behind it."""
+        self._incoming.write(data)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return b""
+        self._is_ready = True
+        return self._incoming.read()
+
+    def _open(self, record: bytes) -> bytes:
+        """Return what a record carries."""
+        if self.has_ended:
+            return b""
+        self._incoming.write(record)
+        try:
+            content = self._tls.read(_CONTENT)
+        except ssl.SSLWantReadError:
+            self._empty += 1
+            if self._empty > EMPTY_RECORDS:
+                raise TlsError("TLS failed: too many records without content") from None
+            return b""
+        self.has_ended = not content
+        return content
 
     def pack(self, data: bytes) -> None:
         """Seal bytes for the client; `take_outgoing` returns them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,9 +19,11 @@ from stormcast.node.control.answers import Answer, Table, as_json, parse_body
 from stormcast.node.control.connections import Limits
 from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
+from stormcast.node.control.streams import READ, Stream
 from stormcast.node.control.trust import trusting, why_refused
 from tests.helpers.certificates import Files, Issuer
 from tests.helpers.station import on_a_loop, until
+from tests.helpers.tls_records import Sealer, note_secrets
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -190,6 +194,54 @@ async def test_a_handshake_must_be_over_as_soon_as_a_first_byte_must_come(tmp_pa
                 assert await reader.read() == b""
         assert not dropping.done(), "it would have gone on"
         dropping.cancel()
+
+
+@on_a_loop
+async def test_a_stranger_who_changes_keys_without_end_is_hung_up_on(tmp_path: Path) -> None:
+    """It has no token, and has asked nothing but whether the endpoint lives, so that it may be
+    silent for long."""
+    noted = tmp_path / "secrets"
+    async with served(tmp_path) as endpoint:
+        context = trusting(str(endpoint.files.ca))
+        note_secrets(context, noted)
+        reader, writer = await endpoint.connect(context)
+        sealer = Sealer(noted)
+        bare = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+        question = sealer.content(f"GET /livez HTTP/1.1\r\nHost: {endpoint.host}\r\n\r\n".encode())
+        updates = b"".join(sealer.key_update() for _ in range(1000))
+        with bare:
+            await asyncio.get_running_loop().sock_sendall(bare, question)
+            assert (await reader.readline()).split()[1] == b"200"
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().sock_sendall(bare, updates)
+            await until(lambda: not endpoint.control.connections.tasks())
+        assert (endpoint.control.requests, endpoint.control.refused) == (1, 1)
+
+
+@on_a_loop
+async def test_a_handshake_in_tiny_records_leaves_turns_to_others(tmp_path: Path) -> None:
+    certificate = tls.Certificate(Issuer().write(tmp_path).settings, print)
+    reader = asyncio.StreamReader()
+    here, there = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=here)
+    stream = Stream(reader, writer, tls.TlsBytes(certificate.context(0.0)))
+    hello = b"\x01\x01\x00\x00\x03\x03" + bytes(60_000)
+    reader.feed_data(b"".join(b"\x16\x03\x01\x00\x01%c" % byte for byte in hello))
+    reader.feed_eof()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.ensure_future(others())
+    assert await stream.read() == b""
+    working.cancel()
+    writer.transport.abort()
+    there.close()
+    assert turns >= 6 * len(hello) // READ
 
 
 @on_a_loop

@@ -16,10 +16,18 @@ from stormcast.node.control.settings import (
     read_open,
     read_probes,
 )
-from stormcast.node.control.tls import LOOK_SECONDS, Certificate, NotTlsError, TlsBytes, TlsError
+from stormcast.node.control.tls import (
+    EMPTY_RECORDS,
+    LOOK_SECONDS,
+    Certificate,
+    NotTlsError,
+    TlsBytes,
+    TlsError,
+)
 from stormcast.node.control.trust import trusting, why_refused
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import NAME, Files, Issuer
+from tests.helpers.tls_records import SUITE, Sealer, note_secrets
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
 ELSEWHERE = "198.18.0.2:9000"
@@ -71,9 +79,15 @@ def connect(files: Files, client: Client, at_a_time: int = 1 << 14) -> TlsBytes:
 # -- Bytes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("at_a_time", [1, 7, 1 << 14])
-def test_what_one_end_sends_the_other_reads_however_it_is_cut(files: Files, at_a_time: int) -> None:
-    client = Client(trusting(str(files.ca)))
+def test_what_one_end_sends_the_other_reads_however_it_is_cut(
+    files: Files, at_a_time: int, version: str
+) -> None:
+    context = trusting(str(files.ca))
+    if version == "TLSv1.2":
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    client = Client(context)
     server = connect(files, client, at_a_time)
 
     sent = bytes(range(256)) * 300
@@ -88,7 +102,75 @@ def test_what_one_end_sends_the_other_reads_however_it_is_cut(files: Files, at_a
     assert b"answer" not in sealed
     client.take(sealed)
     assert client.tls.read() == b"answer"
-    assert client.tls.version() == "TLSv1.3"
+    assert client.tls.version() == version
+
+
+@pytest.mark.parametrize("held_back", [0, 1, 26])
+def test_what_comes_right_behind_the_handshake_is_read(files: Files, held_back: int) -> None:
+    client = Client(trusting(str(files.ca)))
+    server = TlsBytes(Certificate(files.settings, print).context(0.0))
+    client.do(client.tls.do_handshake)
+    assert server.receive(client.sent()) == b""
+    client.take(server.take_outgoing())
+    client.tls.do_handshake()
+
+    for word in (b"one, ", b"two, ", b"three"):
+        client.tls.write(word)
+    data = client.sent()
+    here = len(data) - held_back
+    came = server.receive(data[:here])
+    assert came == (b"one, two, " if held_back else b"one, two, three")
+    if held_back:
+        assert server.receive(data[here:]) == b"three"
+
+
+def with_sealer(files: Files) -> tuple[TlsBytes, Sealer]:
+    """An endpoint that has shaken hands with a client which seals by itself from then on."""
+    context = trusting(str(files.ca))
+    noted = files.ca.with_name("secrets")
+    note_secrets(context, noted)
+    client = Client(context)
+    server = connect(files, client)
+    assert (client.tls.cipher() or ("",))[0] == SUITE
+    return server, Sealer(noted)
+
+
+def test_a_client_may_change_its_keys_a_few_times(files: Files) -> None:
+    server, sealer = with_sealer(files)
+    for number in range(EMPTY_RECORDS):
+        word = b"%d" % number
+        assert server.receive(sealer.key_update() + sealer.content(word)) == word
+    with pytest.raises(TlsError, match="too many records without content"):
+        server.receive(sealer.key_update())
+
+
+@pytest.mark.parametrize("at_a_time", [20, 1 << 14])
+def test_a_client_that_does_nothing_but_change_its_keys_is_refused_soon(
+    files: Files, at_a_time: int
+) -> None:
+    """Each change costs an endpoint what hundreds of bytes of content do."""
+    server, sealer = with_sealer(files)
+    data = b"".join(sealer.key_update() for _ in range(500))
+    parts = [data[start : start + at_a_time] for start in range(0, len(data), at_a_time)]
+    with pytest.raises(TlsError, match="too many records without content"):
+        b"".join(map(server.receive, parts))
+    assert len(server.take_outgoing()) <= (EMPTY_RECORDS + 1) * len(data) // 500
+
+
+def test_records_of_nothing_are_refused_as_well(files: Files) -> None:
+    server, sealer = with_sealer(files)
+    for _ in range(EMPTY_RECORDS):
+        assert server.receive(sealer.content(b"")) == b""
+    with pytest.raises(TlsError):
+        server.receive(sealer.content(b""))
+
+
+def test_no_more_is_kept_of_a_record_than_one_can_have(files: Files) -> None:
+    server = connect(files, Client(trusting(str(files.ca))))
+    assert server.receive(b"\x17\x03\x03\x48\x00" + bytes(100)) == b""
+    server = connect(files, Client(trusting(str(files.ca))))
+    with pytest.raises(TlsError, match="a record of 18433 bytes"):
+        server.receive(b"\x17\x03\x03\x48\x01")
 
 
 def test_an_end_is_told_and_heard(files: Files) -> None:
