@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -77,31 +78,56 @@ def change_keys(path: Path, step: str) -> tuple[ClusterKey, ...]:
     """Do a step of a change of keys to a file; return the keys that are in it now."""
     try:
         keys = changed(read_keys(str(path), "key file"), step)
+        write_keys(path, keys)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    write_keys(path, keys)
     return keys
 
 
 def write_keys(path: Path, keys: Sequence[ClusterKey]) -> None:
-    """Replace the keys of a file, all at once: members may read it at any moment."""
+    """Replace the keys of a file, all at once: members may read it at any moment. Whoever may read
+    it before may read it afterwards, and nobody else."""
+    # A link stays one: others may read the file by its own name.
+    path = path.resolve()
+    before = path.stat()
+    check_private(before, "key file", str(path))
     fresh = path.with_name(f".{path.name}.{token_hex(4)}")
-    _write_new(fresh, keys)
+    _write_new(fresh, keys, before)
     fresh.replace(path)
 
 
-def _write_new(path: Path, keys: Sequence[ClusterKey]) -> None:
-    """Write keys into a file that is not there yet; what cannot be written whole is not there."""
+def _write_new(
+    path: Path, keys: Sequence[ClusterKey], before: os.stat_result | None = None
+) -> None:
+    """Write keys into a file that is not there yet, for those who could read the one `before`; what
+    cannot be written whole is not there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            if before is not None:
+                _give(descriptor, before)
             file.writelines(f"{key.secret.hex()}\n" for key in keys)
             file.flush()
             os.fsync(descriptor)
-    except OSError as error:
+    except (OSError, ConfigError) as error:
         path.unlink(missing_ok=True)
-        error.filename = str(path)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
+
+
+def _give(descriptor: int, like: os.stat_result) -> None:
+    """Give a new file the owner, group and mode of another one."""
+    found = os.fstat(descriptor)
+    if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
+        try:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        except OSError:
+            raise ConfigError(
+                f"it belongs to user {like.st_uid} and group {like.st_gid}, and you may not give "
+                "them the new one; do this step as root"
+            ) from None
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
 def read_keys(path: str, what: str = "key_file") -> tuple[ClusterKey, ...]:

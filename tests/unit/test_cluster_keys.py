@@ -23,6 +23,9 @@ from stormcast.node.keys.cluster_keys import (
 )
 from stormcast.node.keys.key_file import KeyFile
 
+MEMBER = 10001
+"""A group of members."""
+
 
 @pytest.fixture
 def file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
@@ -74,6 +77,60 @@ def test_keys_are_changed_in_three_steps(file: Path, capsys: pytest.CaptureFixtu
     assert names(file) == [new]
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_step_keeps_the_mode_of_the_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.chmod(0o400)
+    assert step(file, "add", capsys)[0] == Exit.HOLDS
+    assert file.stat().st_mode & 0o777 == 0o400
+
+
+def test_a_step_through_a_link_changes_the_file_itself(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Members may read it by its own name."""
+    link = tmp_path / "elsewhere" / "cluster.key"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    assert step(link, "add", capsys)[0] == Exit.HOLDS
+    assert link.is_symlink()
+    assert len(names(file)) == 2
+
+
+def given_to_a_group(file: Path) -> None:
+    """A member's group may read it, and root changes it: as a Secret is mounted."""
+    os.chown(file, 0, MEMBER)
+    file.chmod(0o640)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("steps", [["add"], ["add", "turn"], ["add", "turn", "drop"]])
+def test_a_step_that_root_does_leaves_the_file_to_its_group(
+    file: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given_to_a_group(file)
+    for what in steps:
+        assert step(file, what, capsys)[0] == Exit.HOLDS
+    found = file.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (0, MEMBER, 0o640)
+
+
+@pytest.mark.root
+def test_a_step_that_would_take_the_file_from_its_group_is_refused(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_to_a_group(file)
+    before = file.read_text()
+
+    def refuse(_descriptor: int, _user: int, _group: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    code, told = step(file, "add", capsys)
+    assert code == Exit.USAGE
+    assert told.count("\n") == 1
+    assert f"{file}: it belongs to user 0 and group {MEMBER}, and you may not give" in told
+    assert {one: one.read_text() for one in file.parent.iterdir()} == {file: before}
 
 
 def test_a_step_out_of_order_says_which_one_is_due(
