@@ -10,7 +10,7 @@ from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, Window
 from stormcast.chaos.oracles.history import EPSILON, Connection, Epoch, Violation
-from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, OOB
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import DROPPED, SENT, WHOLE, Event
 
@@ -19,8 +19,8 @@ Payloads = Callable[[str, str, int, int], bytes]
 They are counted from 0 in the order of sending, over all connections."""
 
 MIXED: Final = "fragment-inconsistent"
-DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
-"""The flags that decide how a message is delivered; others may change on the way."""
+DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK | FRAGMENT
+"""The flags that decide how a message is delivered and handed over; others may change."""
 
 
 def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator[Violation]:

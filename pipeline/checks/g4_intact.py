@@ -15,8 +15,8 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G4"
 MIXED: Final = "fragment-inconsistent"
-DELIVERY_FLAGS: Final = words.OOB | words.DONT_LOOPBACK
-"""The flags that decide how a message is delivered; others may change on the way."""
+DELIVERY_FLAGS: Final = words.OOB | words.DONT_LOOPBACK | words.FRAGMENT
+"""The flags that decide how a message is delivered and handed over; others may change."""
 
 
 def intact(tables: Tables) -> DataFrame:

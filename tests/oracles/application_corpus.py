@@ -684,6 +684,49 @@ def half_a_message_is_joined(s: Story) -> Story:
     return half_a_message(s).is_given_whole(1, 1, 2, size=66, digest=77).acks(2)
 
 
+@broken(
+    "G4",
+    witness=(
+        "n0#4 t=1.000 sent to n1 conn 1 seqnos 1..1 (FRAGMENT)",
+        "n1#2 t=1.100 delivered from n0 conn 1 seqnos 1..1",
+    ),
+    both_ends=True,
+)
+def pieces_are_handed_over_as_messages(s: Story) -> None:
+    s.at(1.0).offers(1).cuts(1, 3).opens()
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True)
+    s.at(1.1).listens().delivers(1).delivers(2).delivers(3).is_given(1, 3).acks(3)
+    s.at(1.2).purges(1, 3)
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#6 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..6 (FRAGMENT)",
+    ),
+    both_ends=True,
+)
+def a_message_is_taken_for_a_piece(s: Story) -> None:
+    """No other piece comes, so nothing is handed over."""
+    a_told_exchange(s).at(2.0).offers(6).sends(6, number=6)
+    s.at(2.1).delivers(6, piece=True).acks(6).at(2.2).purges(6)
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#4 t=1.000 sent to the group multicasts 1..1",
+        "n1#3 t=1.100 delivered from n0 window 1 multicasts 1..1 (FRAGMENT)",
+    ),
+    both_ends=True,
+)
+def a_multicast_is_taken_for_a_piece(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).offers(1, to="").casts(1, number=1).is_given_cast(1, 1, "n0")
+    s.at(1.1).takes(1, piece=True).at(1.2).drops(1)
+
+
 @broken("G4", witness=HALF_JOINED, both_ends=True)
 def half_a_message_is_joined_before_its_connection_ends(s: Story) -> None:
     """The sender is told that it gave the message up; the receiver hands over what it has of it."""
