@@ -26,25 +26,19 @@ def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
 
 def excused(tables: Tables, losses: DataFrame) -> DataFrame:
     """Return the losses that were reported: retransmission is off, the run had faults, and the
-    receiver raised an alarm about this gap or, in the same window, about one before it. A silent
-    loss is never excused."""
+    receiver raised an alarm about this gap or, in the same window, about one before it, after which
+    retransmission stayed off while the sender was there. A silent loss is never excused."""
     was_disturbed = tables.rig.runs.where("did_anything").select("run")
-    alarms = tables.events.where(is_kind("alarm") & is_multicast()).select(
-        F.col("run"),
-        F.col("short_id").alias("receiver"),
-        F.col("peer").alias("sender"),
-        F.col("time").alias("alarmed"),
-        F.col("lo").alias("alarm_lo"),
-        F.col("hi").alias("alarm_hi"),
-        F.col("epoch").alias("alarm_epoch"),
-    )
+    silences = F.broadcast(tables.members.silences.withColumnRenamed("short_id", "receiver"))
     in_time = F.col("alarmed") >= F.col("batch.time") - words.EPSILON
     is_before = F.col("alarm_lo") <= F.col("gap")
     pair = ["run", "sender", "receiver"]
     # An alarm without an epoch may be of any window.
     is_of_window = F.col("alarm_epoch").isin(0, F.coalesce("epoch", F.lit(0)))
     is_named = F.col("gap") <= F.col("alarm_hi")
-    alarmed = losses.select(*pair, "gap", "batch").join(alarms, pair, how="inner")
+    alarmed = losses.select(*pair, "gap", "batch").join(
+        _unrepaired_alarms(tables, silences), pair, how="inner"
+    )
     told = (
         _with_epoch(tables, alarmed.where(in_time & is_before))
         .where(is_of_window | is_named)
@@ -53,11 +47,34 @@ def excused(tables: Tables, losses: DataFrame) -> DataFrame:
     in_silence = (F.col("batch.time") >= F.col("start")) & (F.col("batch.time") < F.col("end"))
     return (
         told.join(was_disturbed, "run", how="left_semi")
-        .join(
-            tables.members.silences.withColumnRenamed("short_id", "receiver"), ["run", "receiver"]
-        )
+        .join(silences, ["run", "receiver"])
         .where(in_silence)
         .select(*pair, "gap")
+    )
+
+
+def _unrepaired_alarms(tables: Tables, silences: DataFrame) -> DataFrame:
+    """Return the alarms about multicasts after which the receiver never repaired while the sender
+    was there. What is missing when windows repair again is repaired like any other loss."""
+    senders = tables.members.incarnations.select(
+        "run", F.col("short_id").alias("sender"), F.col("ended").alias("sender_ended")
+    )
+    in_silence = (F.col("alarmed") >= F.col("start")) & (F.col("alarmed") < F.col("end"))
+    return (
+        tables.events.where(is_kind("alarm") & is_multicast())
+        .select(
+            F.col("run"),
+            F.col("short_id").alias("receiver"),
+            F.col("peer").alias("sender"),
+            F.col("time").alias("alarmed"),
+            F.col("lo").alias("alarm_lo"),
+            F.col("hi").alias("alarm_hi"),
+            F.col("epoch").alias("alarm_epoch"),
+        )
+        .join(silences, ["run", "receiver"])
+        .join(F.broadcast(senders), ["run", "sender"])
+        .where(in_silence & (F.col("on_again") >= F.col("sender_ended")))
+        .drop("start", "end", "on_again", "sender_ended")
     )
 
 

@@ -91,7 +91,8 @@ def given_up(stream: Stream) -> Sequence[Range]:
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:
     """Whether a loss is excused: the receiver repairs nothing, something was done to the run, and
-    the receiver raised an alarm about this gap or, in the same window, about one before it."""
+    the receiver raised an alarm about this gap or, in the same window, about one before it, after
+    which it never repaired while the sender was there."""
     sent = stream.batch_at(lost)
     if sent is None or not evidence.rig.steps or receiver.repairs(sent.time) is not False:
         return False
@@ -103,6 +104,7 @@ def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) ->
         alarm.lo <= lost and (alarm.epoch in epochs or lost <= alarm.hi)
         for alarm in alarms
         if alarm.time >= sent.time - EPSILON
+        and receiver.repairs_nothing(alarm.time, stream.sender.ended)
     )
 
 

@@ -133,6 +133,13 @@ class Member:
             known = None if interval is None else interval > 0
         return known
 
+    def repairs_nothing(self, start: float, end: float) -> bool:
+        """Whether its multicast protocol repairs at no time of `start..end`."""
+        later = (interval for at, interval in self.intervals if start < at < end)
+        return self.repairs(start) is False and all(
+            interval is not None and interval <= 0 for interval in later
+        )
+
     def is_stalled(self, time: float) -> bool:
         """Whether its application was stalled at `time`, or at its end if that came first."""
         time = min(time, self.ended)

@@ -180,8 +180,9 @@ class MemberTables:
 
     @cached_property
     def silences(self) -> DataFrame:
-        """Spans in which a member's multicast retransmission is off: run, short_id, start, end.
-        There is no row while its `xmit_interval` is unknown."""
+        """Spans in which a member's multicast retransmission is off: run, short_id, start, end (by
+        any change of settings), `on_again` (infinite: it stays off). There is no row while its
+        `xmit_interval` is unknown."""
         at_start = self.incarnations.select(
             "run",
             "short_id",
@@ -195,15 +196,19 @@ class MemberTables:
         change = _changed_interval(self._rig.fault_events)
         changes = change.join(at_start.select("run", "short_id").distinct(), ["run", "short_id"])
         in_turn = Window.partitionBy("run", "short_id").orderBy("since", "step")
+        backwards = Window.partitionBy("run", "short_id").orderBy(F.desc("since"), F.desc("step"))
+        is_on = F.coalesce(F.col("interval") > 0, F.lit(True))
         return keep(
             repairs_at_start.unionByName(changes)
             .withColumn("until", F.lead("since").over(in_turn))
+            .withColumn("on_again", F.last(F.when(is_on, F.col("since")), True).over(backwards))
             .where(F.col("interval") <= 0)
             .select(
                 "run",
                 "short_id",
                 F.col("since").alias("start"),
                 F.coalesce("until", F.lit(words.INFINITY)).alias("end"),
+                F.coalesce("on_again", F.lit(words.INFINITY)).alias("on_again"),
             )
         )
 

@@ -257,6 +257,70 @@ def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
     s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10)
 
 
+def a_loss_while_it_repairs_nothing(s: Story, *, after: str = "500ms") -> Story:
+    """n1 repairs nothing from the start, misses 6 to 10, and says so; at 8 s its interval is
+    changed."""
+    s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10).at(8.0)
+    return sets_interval(s, after)
+
+
+def sets_interval(s: Story, value: object, *, name: str = "f2") -> Story:
+    attribute = "NAKACK2.xmit_interval"
+    s.fault("set-attribute", member="n1", attribute=attribute, value=value, name=name)
+    return s.bites(1, name, "set-attribute")
+
+
+UNREPAIRED: Final = ("n0#5 t=1.000 sent to the group multicasts 6..10",)
+
+
+@broken("G1", protocols=SILENT, witness=UNREPAIRED)
+def what_is_lost_without_repair_is_repaired_when_there_is(s: Story) -> None:
+    """G1: "When Q's windows repair again, they repair what was lost before, too"."""
+    a_loss_while_it_repairs_nothing(s)
+
+
+@broken("G1", protocols=SILENT, witness=UNREPAIRED)
+def an_alarm_while_there_is_repair_excuses_no_earlier_loss(s: Story) -> None:
+    a_loss_while_it_repairs_nothing(s).at(9.0).alarms(6, 10)
+
+
+@broken("G1", protocols=SILENT, witness=UNREPAIRED)
+def what_repair_left_over_needs_another_alarm(s: Story) -> None:
+    """n1 repairs for two seconds, and nothing after that."""
+    sets_interval(a_loss_while_it_repairs_nothing(s).at(10.0), 0, name="f3")
+
+
+@sound(protocols=SILENT)
+def what_repair_left_over_has_another_alarm(s: Story) -> None:
+    sets_interval(a_loss_while_it_repairs_nothing(s).at(10.0), 0, name="f3")
+    s.at(12.0).alarms(6, 10).quiet(13.0).ends(20.0)
+
+
+@sound(protocols=SILENT)
+def switching_repair_off_again_changes_no_excuse(s: Story) -> None:
+    a_loss_while_it_repairs_nothing(s, after="0s")
+
+
+@broken("A1", "G1", protocols=SILENT)
+def members_differ_in_what_only_one_of_them_repaired(s: Story) -> None:
+    s.a_group().at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.at(1.1).takes(1, 5).takes(1, 5, "n2").takes(6, 10, "n2").at(5.0).alarms(6, 10)
+    sets_interval(s.at(8.0), "500ms")
+
+
+@sound(both_ends=True, protocols=SILENT)
+def who_left_before_there_was_repair_repairs_nothing(s: Story) -> None:
+    """n0 is gone when n1 is to repair."""
+    s.a_group().at(0.9).fault("rule").bites(1).at(1.0).offers(1, 10, to="")
+    s.casts(1, 5, number=1).casts(6, 10, number=6).is_given_cast(1, 10, "n0")
+    s.at(1.1).takes(1, 5).is_given_cast(1, 5)
+    s.takes(1, 5, "n2").takes(6, 10, "n2").is_given_cast(1, 10, "n2").at(5.0).alarms(6, 10)
+    s.at(6.0).stops("n0").at(6.1).unwatches("n1", "n0", at=5).unwatches("n2", "n0", at=10)
+    s.installs(2, "n1", "n2")
+    sets_interval(s.at(8.0), "500ms")
+
+
 # -- G1: no loss without a cause ------------------------------------------------------------------
 
 
