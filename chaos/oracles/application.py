@@ -7,12 +7,14 @@ ends with the events of the windows. Traces of version 1 have no events of eithe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.chaos.oracles.coverage import Range
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.model import FRAGMENT
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import ABANDONED, CUT, DELIVERED, HANDED, JOINED, OFFERED, SENT, Event
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 SAYS_BOTH_ENDS: Final = 2
 """The first version of traces that says what applications offered and were handed."""
 _OF_INCOMING: Final = frozenset({DELIVERED, HANDED})
+OFFER_SECONDS: Final = 0.25
+"""Seconds within which a member records what was offered to it."""
 LOW: Final = 0xFFFFFFFF
 """The bits of a message's number that a record keeps."""
 
@@ -57,10 +61,22 @@ class Outgoing:
         self.dest = dest
         self.events: list[Event] = []
         """SENT, and ABANDONED of messages that had not left, in order."""
-        self.offered: Event | None = None
-        """The last OFFERED."""
+        self.offers: list[Event] = []
+        """OFFERED, in order."""
         self.cuts: dict[int, Event] = {}
         """CUT by the low half of the message's number."""
+
+    @property
+    def offered(self) -> Event | None:
+        """The last OFFERED."""
+        return self.offers[-1] if self.offers else None
+
+    def given_up(self, abandoned: Event) -> Range:
+        """Return what is said to be given up of the messages that were offered by then."""
+        until = abandoned.time + OFFER_SECONDS + EPSILON
+        count = bisect_right(self.offers, until, key=lambda offered: offered.time)
+        offered = self.offers[count - 1].hi if count else 0
+        return Range(abandoned.lo, min(abandoned.hi, offered))
 
     @cached_property
     def large(self) -> list[Large]:
@@ -166,7 +182,7 @@ class ApplicationIndex:
             outgoing = Outgoing(member, event.peer)
             self.outgoing[member.short, event.peer] = outgoing
         if kind == OFFERED:
-            outgoing.offered = event
+            outgoing.offers.append(event)
         elif kind == CUT:
             outgoing.cuts[event.lo & LOW] = event
         else:
@@ -185,7 +201,8 @@ def not_sent(evidence: Evidence) -> Iterator[Violation]:
         for event, first, last in outgoing.numbers():
             if first > reached + 1:
                 yield _skipped(outgoing, reached + 1, first - 1, event)
-            reached = max(reached, last)
+            settled = outgoing.given_up(event).hi if event.kind == ABANDONED else last
+            reached = max(reached, settled)
         offered = outgoing.offered
         if offered is not None and offered.hi > reached and _should_leave(evidence, outgoing):
             count = offered.hi - reached
@@ -240,8 +257,8 @@ def _by_message(outgoing: Outgoing) -> Iterator[tuple[Event, list[Large]]]:
 
 def _is_told(evidence: Evidence, outgoing: Outgoing, cut: Event, pieces: list[Event]) -> bool:
     """Whether a message was given up aloud: by its number, or by the seqno of one of its pieces."""
-    told = [event for event in outgoing.events if event.kind == ABANDONED]
-    if any(event.lo <= cut.lo <= event.hi for event in told):
+    told = (outgoing.given_up(event) for event in outgoing.events if event.kind == ABANDONED)
+    if any(messages.lo <= cut.lo <= messages.hi for messages in told):
         return True
     connections = evidence.unicasts.connections
     return any(

@@ -309,10 +309,10 @@ def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> 
         offered = outgoing.offered
         if short != member.short or offered is None:
             continue
-        told.note(offered._replace(time=at))
         # What left counts, too: a number that was used is not used again.
         done = max(offered.hi, last_number(outgoing))
         upto = {"lo": 1, "hi": done, "count": done & 0xFFFFFFFF}
+        told.note(offered._replace(time=at, **upto))
         told.note(
             _BLANK._replace(kind=ABANDONED, peer=dest, time=at, **upto),
             "told before: all of these left, or were given up",

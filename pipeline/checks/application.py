@@ -12,19 +12,19 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.tables import Tables, hand_over
 from stormcast.pipeline.tables.kept import keep
-from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
+from stormcast.pipeline.tables.outgoing import DEST, cuts, given_up, is_fragment, told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def not_sent(tables: Tables, guarantee: str) -> DataFrame:
     """Find messages that were accepted, and neither left nor were reported as given up."""
     skipped = violations(
-        tables.application.outgoing.where(F.col("first") > F.col("reached") + 1),
+        tables.application.outgoing.where(F.col("first") > F.col("settled") + 1),
         guarantee,
         time="time",
         detail=F.format_string(
             "messages %d..%d were accepted, never left, and nobody was told",
-            F.col("reached") + 1,
+            F.col("settled") + 1,
             F.col("first") - 1,
         ),
         witness=[event("sender", "number")],
@@ -39,7 +39,7 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
         .groupBy(*DEST)
         .agg(F.max_by(F.struct("number", "time", "hi"), "number").alias("offered"))
     )
-    reached = tables.application.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
+    reached = tables.application.outgoing.groupBy(*DEST).agg(F.max("upto").alias("upto"))
     waiting = (
         offered.join(reached, [*DEST], how="left")
         .withColumn("waiting", F.col("offered.hi") - F.coalesce("upto", F.lit(0)))
@@ -95,13 +95,16 @@ def split(tables: Tables, guarantee: str) -> DataFrame:
         .join(whole, [*DEST, "cut"], how="left_anti")
     )
     lost = keep(_should_leave(tables, messages))
-    told = told_by_senders(both_ends, "abandoned").withColumnsRenamed({"lo": "first", "hi": "upto"})
-    by_number = lost.join(told.where(~numbered).select(*DEST, "first", "upto"), [*DEST]).where(
-        F.col("cut.lo").between(F.col("first"), F.col("upto"))
+    told = told_by_senders(both_ends, "abandoned").where(numbered)
+    by_number = lost.join(given_up(both_ends).select(*DEST, "lo", "upto"), [*DEST]).where(
+        F.col("cut.lo").between(F.col("lo"), F.col("upto"))
     )
     by_seqno = (
         lost.join(sent.select(*DEST, "trim", "conn", "lo"), [*DEST, "trim"])
-        .join(told.where(numbered).select(*DEST, "conn", "first", "upto"), [*DEST, "conn"])
+        .join(
+            told.select(*DEST, "conn", F.col("lo").alias("first"), F.col("hi").alias("upto")),
+            [*DEST, "conn"],
+        )
         .where(F.col("lo").between(F.col("first"), F.col("upto")))
     )
     key = [*DEST, "trim"]

@@ -12,6 +12,8 @@ from stormcast.pipeline.ranges import before_this, with_last
 
 DEST: Final = ("run", "sender", "dest")
 """`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""
+OFFER_SECONDS: Final = 0.25
+"""Seconds within which a member records what was offered to it."""
 LOW: Final = 0xFFFFFFFF
 """The bits of a message's number that a record keeps."""
 
@@ -45,15 +47,16 @@ def is_fragment() -> Column:
 def left(both_ends: DataFrame) -> DataFrame:
     """Return batches that left, and messages that were given up while they waited, in order: run,
     sender, dest, number, time, is_abandoned, count, `first` to `last` (the application's numbers),
-    `reached` (the highest number before). A message in pieces has the row of its last piece, and of
-    the one that follows it, if there is one.
+    `reached` (the highest number before), `upto` (the last one that left, or was given up after it
+    was offered), `settled` (the highest of these before). A message in pieces has the row of its
+    last piece, and of the one that follows it, if there is one.
     """
     sent = told_by_senders(both_ends, "sent")
-    abandoned = told_by_senders(both_ends, "abandoned").where(F.col("protocol").isNull())
+    abandoned = given_up(both_ends)
     rows = (
         sent.where(~is_fragment())
         .unionByName(_last_pieces(both_ends, sent.where(is_fragment()), abandoned))
-        .unionByName(abandoned)
+        .unionByName(abandoned, allowMissingColumns=True)
         .withColumn("is_abandoned", F.col("kind") == "abandoned")
     )
     in_turn = Window.partitionBy(*DEST).orderBy("number")
@@ -77,7 +80,34 @@ def left(both_ends: DataFrame) -> DataFrame:
         .withColumn("last", F.col("start") + F.sum("step").over(since_upto))
         .withColumn("first", F.when(F.col("is_abandoned"), F.col("lo")).otherwise(first))
         .withColumn("reached", F.coalesce(F.max("last").over(before_this(in_turn)), F.lit(0)))
-        .select(*DEST, "number", "time", "is_abandoned", "count", "first", "last", "reached")
+        .withColumn("upto", F.coalesce("upto", "last"))
+        .withColumn("settled", F.coalesce(F.max("upto").over(before_this(in_turn)), F.lit(0)))
+        .select(
+            *DEST,
+            *("number", "time", "is_abandoned", "count", "first", "last", "reached"),
+            *("upto", "settled"),
+        )
+    )
+
+
+def given_up(both_ends: DataFrame) -> DataFrame:
+    """Return the reports of messages that were given up while they waited, with `upto`: the last of
+    them that was offered by then."""
+    offered = told_by_senders(both_ends, "offered").select(
+        *DEST,
+        F.col("time").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("hi").alias("offered"),
+    )
+    reports = (
+        told_by_senders(both_ends, "abandoned")
+        .where(F.col("protocol").isNull())
+        .withColumn("at", F.col("time") + OFFER_SECONDS + words.EPSILON)
+    )
+    return (
+        with_last(reports, offered, DEST, "offered")
+        .withColumn("upto", F.least("hi", F.coalesce("offered.hi", F.lit(0))))
+        .drop("offered")
     )
 
 

@@ -249,6 +249,34 @@ def a_multicast_in_pieces_is_thrown_away(s: Story) -> None:
     a_large_multicast(s, taken=3).at(1.2).drops(1, 3)
 
 
+@broken("G1", witness=("n0#6 t=3.000 offered n1 messages 6..9",), both_ends=True)
+def messages_are_given_up_before_they_were_offered(s: Story) -> None:
+    a_told_exchange(s).at(2.0).throws_away(6, 1000).at(3.0).offers(6, 9)
+
+
+@broken("G1", witness=("n0#7 t=3.000 offered n1 messages 6..9",), both_ends=True)
+def the_last_of_what_is_given_up_was_not_offered(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).throws_away(6, 9).at(3.0).offers(6, 9)
+
+
+@broken("G1", witness=("n0#7 t=3.000 sent to n1 conn 1 seqnos 6..6",), both_ends=True)
+def what_was_given_up_before_it_was_offered_vanishes(s: Story) -> None:
+    a_told_exchange(s).at(2.0).throws_away(6, 9).at(3.0).offers(6, 10).sends(6, number=10)
+    s.at(3.1).delivers(6).is_given(6).acks(6).at(3.2).purges(6)
+
+
+@broken("G1", witness=("n0#7 t=3.000 offered the group messages 4..9",), both_ends=True)
+def multicasts_are_given_up_before_they_were_offered(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 3, number=1).is_given_cast(1, 3, "n0", "n0")
+    s.at(1.1).takes(1, 3).is_given_cast(1, 3).at(2.0).throws_away(4, 9, to="")
+    s.at(3.0).offers(4, 9, to="")
+
+
+@sound(both_ends=True)
+def what_is_given_up_may_be_recorded_as_offered_a_moment_later(s: Story) -> None:
+    a_told_exchange(s).at(2.0).throws_away(6, 9).at(2.25).offers(6, 9)
+
+
 @broken(
     "G1",
     witness=(
@@ -260,6 +288,17 @@ def a_multicast_in_pieces_is_thrown_away(s: Story) -> None:
 def a_message_leaves_in_halves_on_two_connections(s: Story) -> None:
     """All of its pieces are delivered, and no receiver can join them."""
     half_a_message(s, of=4).acks(2).at(1.2).purges(1, 2)
+    s.at(2.0).closes(why="idle").removes().opens(conn=2)
+    s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
+    s.delivers(2, piece=True, conn=2, epoch=2).acks(2, conn=2, epoch=2)
+    s.at(2.2).purges(1, 2, conn=2)
+
+
+@broken("G1", "G2", both_ends=True)
+def of_a_message_in_halves_the_sender_is_told_before_it_offers_it(s: Story) -> None:
+    """G2: what was said to be given up leaves all the same."""
+    half_a_message(s.at(0.5).throws_away(1), of=4).acks(2).at(1.2).purges(1, 2)
     s.at(2.0).closes(why="idle").removes().opens(conn=2)
     s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
     s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
