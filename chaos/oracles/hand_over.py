@@ -5,7 +5,7 @@ Messages in pieces are joined between the two, and handed over where their last 
 
 from __future__ import annotations
 
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 UNSAID_SECONDS: Final = 0.5
 """Seconds before the end of a run in which a hand-over may go unsaid: a member writes it within a
 quarter of a second, and a turn may be late. A member that is killed does not write it at all."""
+
+
+DROPPED_BY_VIEW: Final = "view"
+"""The reason with which a window is removed because its sender is in the view no more."""
 
 
 class Breach(NamedTuple):
@@ -221,7 +225,8 @@ def _never_joined(evidence: Evidence) -> Iterator[Breach]:
             for receiver in _receivers(evidence, sender, dest, first):
                 incoming = index.incoming.get((receiver.short, short, first.protocol, first.conn))
                 if incoming is not None:
-                    yield from _never_joined_at(large, sender, incoming, is_cast=dest == GROUP)
+                    kept = _kept(evidence, sender, incoming, is_cast=dest == GROUP)
+                    yield from _never_joined_at(large, sender, incoming, kept)
 
 
 def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> Iterator[Member]:
@@ -233,17 +238,37 @@ def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> I
         yield receiver
 
 
+def _kept(
+    evidence: Evidence, sender: Member, incoming: Incoming, *, is_cast: bool
+) -> Iterator[dict[int, Event]]:
+    """Yield the pieces, by seqno, that a member kept at one time: those of a connection outlive its
+    windows; those of a stream outlive a window that is replaced, and go with a view that drops
+    their sender."""
+    pieces = incoming.pieces
+    found: dict[int, Event] = {}
+    if not is_cast:
+        for each in pieces.values():
+            found |= each
+        yield found
+        return
+    windows = evidence.groups.stream(sender).windows_of(incoming.receiver)
+    for window in windows:
+        found |= pieces.get(window.number, {})
+        if window.removed is not None and window.removed.text == DROPPED_BY_VIEW:
+            yield found
+            found = {}
+    yield found
+    named = {window.number for window in windows}
+    yield from (each for number, each in pieces.items() if number not in named)
+
+
 def _never_joined_at(
-    large: Large, sender: Member, incoming: Incoming, *, is_cast: bool
+    large: Large, sender: Member, incoming: Incoming, kept: Iterator[dict[int, Event]]
 ) -> Iterator[Breach]:
     receiver, lo, hi = incoming.receiver, large.lo, large.hi
     if lo in incoming.joined or not receiver.lives:
         return
-    windows = [*incoming.pieces.values()]
-    # A connection outlives its windows, and so do the pieces that came of a message. A window on
-    # multicasts ends with the view that drops their sender, and such pieces are given up with it.
-    seen = windows if is_cast else [ChainMap(*windows)]
-    pieces = next((one for one in seen if all(at in one for at in range(lo, hi + 1))), None)
+    pieces = next((one for one in kept if all(at in one for at in range(lo, hi + 1))), None)
     if pieces is None:
         return
     detail = (

@@ -31,7 +31,7 @@ class Tables:
         self.messages = MessageTables(self.events)
         self.groups = GroupTables(self.events, self.rig, self.members, self.messages)
         self.purges = PurgeTables(self.members, self.messages)
-        self.application = ApplicationTables(self.events, self.rig, self.members)
+        self.application = ApplicationTables(self.events, self.rig, self.members, self.messages)
 
     def without(self, runs: Collection[str]) -> Tables:
         """Return the tables of all other runs."""

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.ranges import before_this
 from stormcast.pipeline.tables import hand_over, outgoing
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.members import MemberTables
-from stormcast.pipeline.tables.records import is_kind
+from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.records import is_kind, is_multicast
 from stormcast.pipeline.tables.rig import RigTables
+
+DROPPED_BY_VIEW: Final = "view"
+"""The reason with which a window is removed because its sender is in the view no more."""
 
 
 class ApplicationTables:
     """Messages on their way from one application to the other."""
 
-    def __init__(self, events: DataFrame, rig: RigTables, members: MemberTables) -> None:
+    def __init__(
+        self, events: DataFrame, rig: RigTables, members: MemberTables, messages: MessageTables
+    ) -> None:
         self._events = events
+        self._messages = messages
         self._rig = rig
         self._members = members
 
@@ -46,4 +55,30 @@ class ApplicationTables:
     def hand_over(self) -> DataFrame:
         """Wrong hand-overs from windows to applications (see `hand_over.faults`)."""
         living = self._members.incarnations.where("lives")
-        return keep(hand_over.faults(self.both_ends, living, self._rig.runs, self._tell))
+        return keep(
+            hand_over.faults(self.both_ends, living, self._rig.runs, self._tell, self._windows)
+        )
+
+    @property
+    def _windows(self) -> DataFrame:
+        """Windows on multicasts: run, source, receiver, epoch, `part` (how many windows on the same
+        stream had ended before because a view dropped the sender)."""
+        key = ["run", "source", "receiver", "epoch"]
+        is_removal = is_kind("conn") & (F.col("stream") == words.RECEIVER_REMOVED)
+        dropped = (
+            self._events.where(is_multicast() & is_removal & (F.col("text") == DROPPED_BY_VIEW))
+            .select(
+                "run", F.col("peer").alias("source"), F.col("short_id").alias("receiver"), "epoch"
+            )
+            .distinct()
+            .withColumn("dropped", F.lit(1))
+        )
+        before = before_this(Window.partitionBy("run", "source", "receiver").orderBy("first"))
+        return (
+            self._messages.windows.where("is_multicast")
+            .withColumnRenamed("sender", "source")
+            .select(*key, "first")
+            .join(dropped, key, how="left")
+            .withColumn("part", F.coalesce(F.sum("dropped").over(before), F.lit(0)))
+            .select(*key, "part")
+        )

@@ -30,10 +30,13 @@ _SIDE: Final = ("number", "time", "first", "last", "place")
 _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
 
 
-def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame, tell: DataFrame) -> DataFrame:
+def faults(
+    both_ends: DataFrame, living: DataFrame, runs: DataFrame, tell: DataFrame, windows: DataFrame
+) -> DataFrame:
     """Find wrong hand-overs: run, guarantee, time, detail, and the events that show them: `before`
     of member `other` (null: none) and `number` of the receiver. `tell` are the members whose traces
-    record what their applications offered (run, short_id).
+    record what their applications offered (run, short_id), `windows` those on multicasts (run,
+    source, receiver, epoch) with the `part` in which pieces are kept together.
 
     Only the first difference of each connection counts: after it the sides cannot be compared."""
     moves = keep(_moves(both_ends))
@@ -47,7 +50,7 @@ def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame, tell: DataF
     )
     large = keep(whole(both_ends))
     return walked.unionByName(_otherwise_than_cut(both_ends, large, moves, tell)).unionByName(
-        _never_joined(large, moves, living)
+        _never_joined(large, moves, living, windows)
     )
 
 
@@ -344,7 +347,9 @@ def _otherwise_than_cut(
     )
 
 
-def _never_joined(large: DataFrame, moves: DataFrame, living: DataFrame) -> DataFrame:
+def _never_joined(
+    large: DataFrame, moves: DataFrame, living: DataFrame, windows: DataFrame
+) -> DataFrame:
     """Find messages that a living member did not hand over, but delivered all pieces of (G1)."""
     receivers = living.select(
         "run", F.col("short_id").alias("receiver"), F.col("shown").alias("name")
@@ -362,10 +367,12 @@ def _never_joined(large: DataFrame, moves: DataFrame, living: DataFrame) -> Data
     had = (
         with_last(pieces, marks, by, "whole")
         .where(F.col("whole.last") >= F.col("first"))
+        .join(windows, ["run", "source", "receiver", "epoch"], how="left")
         # Pieces of a unicast are kept over several windows of its connection. Pieces of a multicast
-        # go with their window, when a view drops the sender.
-        .withColumn("window", F.when(F.col("dest") == words.GROUP, F.col("epoch")).otherwise(0))
-        .groupBy(*by, "receiver", "window", "whole")
+        # outlive a window that is replaced, and go with a view that drops the sender.
+        .withColumn("part", F.coalesce("part", -1 - F.col("epoch")))
+        .withColumn("part", F.when(F.col("dest") == words.GROUP, F.col("part")).otherwise(0))
+        .groupBy(*by, "receiver", "part", "whole")
         .agg(
             F.count_distinct("first").alias("pieces"),
             F.max(F.when(is_last, F.col("number"))).alias("number"),

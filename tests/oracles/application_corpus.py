@@ -237,6 +237,43 @@ def pieces_of_two_windows_make_no_message(s: Story) -> None:
     s.at(4.1).takes(3, epoch=4, piece=True, muted=True)
 
 
+def a_window_is_replaced_amid_a_message(s: Story) -> Story:
+    """n1 has two of three pieces as a merge replaces its window; no view drops n0."""
+    a_large_multicast(s, taken=2).at(2.0).unwatches("n1", "n0", at=2, why="merge")
+    s.watches("n1", "n0", after=2, epoch=4, why="merge").installs(2, "n0", "n1", merge=True)
+    return s.at(2.1).takes(3, epoch=4, piece=True, muted=True)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#4 t=1.000 cut message 1 to the group into 3 pieces",
+        "n1#8 t=2.100 delivered from n0 window 4 multicasts 3..3 (DONT_LOOPBACK|FRAGMENT)",
+    ),
+    both_ends=True,
+)
+def pieces_of_a_window_that_was_replaced_are_thrown_away(s: Story) -> None:
+    """G1: only a view that drops the sender gives pieces up."""
+    a_window_is_replaced_amid_a_message(s).at(2.2).drops(1, 3)
+
+
+@sound(both_ends=True)
+def pieces_of_a_window_that_was_replaced_are_joined_with_the_rest(s: Story) -> None:
+    a_window_is_replaced_amid_a_message(s).is_given_whole_cast(1, 3).at(2.2).drops(1, 3)
+
+
+@sound(both_ends=True)
+def a_view_between_two_windows_with_pieces_drops_their_sender(s: Story) -> None:
+    """The window in between brings nothing: it ends with the view."""
+    a_large_multicast(s, taken=2).at(2.0).unwatches("n1", "n0", at=2, why="merge")
+    s.watches("n1", "n0", after=2, epoch=4, why="merge").installs(2, "n0", "n1", merge=True)
+    s.at(3.0).installs(3, "n0").unwatches("n0", "n1", epoch=2)
+    s.installs(3, "n1").unwatches("n1", "n0", at=2, epoch=4)
+    s.at(4.0).installs(4, "n0", "n1", merge=True).watches("n0", "n1", epoch=5, why="merge")
+    s.watches("n1", "n0", after=2, epoch=5, why="merge")
+    s.at(4.1).takes(3, epoch=5, piece=True, muted=True)
+
+
 @broken(
     "G1",
     witness=(
