@@ -48,7 +48,7 @@ def breaches(evidence: Evidence) -> Iterator[Breach]:
     """Yield all breaches between windows and applications."""
     yield from _handed_otherwise(evidence)
     yield from _joined_otherwise(evidence)
-    yield from _never_joined(evidence)
+    yield from never_joined(evidence, evidence.rig.end - UNSAID_SECONDS)
 
 
 def _handed_otherwise(evidence: Evidence) -> Iterator[Breach]:
@@ -211,8 +211,9 @@ def _is_joined_as_cut(large: Large, joined: Event) -> bool:
     )
 
 
-def _never_joined(evidence: Evidence) -> Iterator[Breach]:
-    """Messages whose pieces were all delivered, and that were not handed over (G1)."""
+def never_joined(evidence: Evidence, said_until: float) -> Iterator[Breach]:
+    """Yield messages whose pieces were all delivered by a time, and that were not handed over
+    (G1)."""
     index = evidence.application
     for (short, dest), outgoing in index.outgoing.items():
         sender = outgoing.sender
@@ -226,7 +227,7 @@ def _never_joined(evidence: Evidence) -> Iterator[Breach]:
                 incoming = index.incoming.get((receiver.short, short, first.protocol, first.conn))
                 if incoming is not None:
                     kept = _kept(evidence, sender, incoming, is_cast=dest == GROUP)
-                    yield from _never_joined_at(large, sender, incoming, kept)
+                    yield from _never_joined_at(large, sender, incoming, kept, said_until)
 
 
 def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> Iterator[Member]:
@@ -263,13 +264,17 @@ def _kept(
 
 
 def _never_joined_at(
-    large: Large, sender: Member, incoming: Incoming, kept: Iterator[dict[int, Event]]
+    large: Large,
+    sender: Member,
+    incoming: Incoming,
+    kept: Iterator[dict[int, Event]],
+    said_until: float,
 ) -> Iterator[Breach]:
     receiver, lo, hi = incoming.receiver, large.lo, large.hi
     if lo in incoming.joined or not receiver.lives:
         return
     pieces = next((one for one in kept if all(at in one for at in range(lo, hi + 1))), None)
-    if pieces is None:
+    if pieces is None or max(pieces[at].time for at in range(lo, hi + 1)) > said_until:
         return
     detail = (
         f"all {hi - lo + 1} pieces of message {large.cut.lo} were delivered by "

@@ -6,7 +6,7 @@ ran while its sender was alone owed nothing to any other member.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from stormcast.chaos.oracles import g1_multicast
@@ -132,20 +132,44 @@ def _arrived(
     evidence: Evidence,
     receiver: Member,
     key: tuple[int, int, int],
-    delivered: Iterable[tuple[object, Event]],
+    delivered: Sequence[tuple[object, Event]],
 ) -> Spans:
     """Return the seqnos of a source, protocol and connection that an application was handed; by
     traces of version 1, those that its window delivered."""
     if receiver.version >= SAYS_BOTH_ENDS:
         incoming = evidence.application.incoming.get((receiver.short, *key))
         events = incoming.events if incoming is not None else ()
-        ranges = [event for event in events if event.kind == HANDED]
-        # Deliveries of the last moment may have been handed over without an event that says so.
-        said_until = evidence.rig.end - UNSAID_SECONDS
-        ranges += [event for _where, event in delivered if event.time > said_until]
+        ranges = [(event.lo, event.hi) for event in events if event.kind == HANDED]
+        ranges += _unsaid(evidence, receiver, key, delivered)
     else:
-        ranges = [event for _where, event in delivered]
-    return spans((event.lo, event.hi) for event in ranges)
+        ranges = [(event.lo, event.hi) for _where, event in delivered]
+    return spans(ranges)
+
+
+def _unsaid(
+    evidence: Evidence,
+    receiver: Member,
+    key: tuple[int, int, int],
+    delivered: Sequence[tuple[object, Event]],
+) -> Iterator[tuple[int, int]]:
+    """Yield deliveries of the last moment: they may have been handed over without an event that
+    says so. Of a message in pieces all must be there."""
+    said_until = evidence.rig.end - UNSAID_SECONDS
+    late = [event for _where, event in delivered if event.time > said_until]
+    if not late:
+        return
+    source, protocol, conn = key
+    dest = GROUP if protocol in MULTICAST else receiver.short
+    outgoing = evidence.application.outgoing.get((source, dest))
+    by_piece = outgoing.by_piece if outgoing is not None else {}
+    had = spans((event.lo, event.hi) for _where, event in delivered)
+    for event in late:
+        if not event.flags & FRAGMENT:
+            yield event.lo, event.hi
+            continue
+        for large in by_piece.get((protocol, conn, event.lo), ()):
+            if is_covered(large.lo, large.hi, had):
+                yield large.lo, large.hi
 
 
 def _messages(batches: Iterable[Event], arrived: Spans | None = None) -> int:

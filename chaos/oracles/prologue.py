@@ -23,7 +23,7 @@ from stormcast.chaos.oracles.application import Outgoing, last_number
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream
-from stormcast.chaos.oracles.hand_over import Walk
+from stormcast.chaos.oracles.hand_over import Walk, never_joined
 from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
 from stormcast.chaos.oracles.v_views import KEEPS_APART
@@ -112,6 +112,8 @@ def _what_waits(evidence: Evidence) -> Iterator[str]:
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
             yield f"what {incoming.receiver.name} delivered was not handed over yet"
+    for breach in never_joined(evidence, inf):
+        yield f"{breach.violation.detail} yet"
 
 
 def _what_is_under_way(evidence: Evidence) -> Iterator[str]:

@@ -50,7 +50,7 @@ def faults(
     )
     large = keep(whole(both_ends))
     return walked.unionByName(_otherwise_than_cut(both_ends, large, moves, tell)).unionByName(
-        _never_joined(large, moves, living, windows)
+        _never_joined(large, moves, living, runs, windows)
     )
 
 
@@ -118,17 +118,21 @@ def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFr
         .select(*INCOMING, "it.*")
     )
     receivers = living.select("run", F.col("short_id").alias("receiver"))
-    ends = F.broadcast(runs.select("run", F.col("end").alias("run_end")))
     owed = (
         found.join(F.broadcast(receivers), ["run", "receiver"], how="left_semi")
-        .join(ends, "run", how="inner")
-        .where(F.col("due.time") <= F.col("run_end") - UNSAID_SECONDS)
-        .drop("run_end")
+        .join(_said_until(runs), "run", how="inner")
+        .where(F.col("due.time") <= F.col("said_until"))
+        .drop("said_until")
     )
     judged = found.where(F.col("what") != "left over").unionByName(
         owed.where(F.col("what") == "left over")
     )
     return _as_faults(moves, keep(judged))
+
+
+def _said_until(runs: DataFrame) -> DataFrame:
+    """Return the time until which hand-overs are recorded: run, said_until."""
+    return F.broadcast(runs.select("run", (F.col("end") - UNSAID_SECONDS).alias("said_until")))
 
 
 def _ends(moves: DataFrame) -> DataFrame:
@@ -348,7 +352,7 @@ def _otherwise_than_cut(
 
 
 def _never_joined(
-    large: DataFrame, moves: DataFrame, living: DataFrame, windows: DataFrame
+    large: DataFrame, moves: DataFrame, living: DataFrame, runs: DataFrame, windows: DataFrame
 ) -> DataFrame:
     """Find messages that a living member did not hand over, but delivered all pieces of (G1)."""
     receivers = living.select(
@@ -376,8 +380,9 @@ def _never_joined(
         .agg(
             F.count_distinct("first").alias("pieces"),
             F.max(F.when(is_last, F.col("number"))).alias("number"),
+            F.max("time").alias("came"),
         )
-        .select(*by, "receiver", "pieces", "number", "whole.*")
+        .select(*by, "receiver", "pieces", "number", "came", "whole.*")
     )
     joined = of_large.where("is_handed").select(*_MESSAGE, "receiver")
     is_for_others = F.col("is_muted") & (F.col("receiver") == F.col("source"))
@@ -385,6 +390,8 @@ def _never_joined(
         had.where((F.col("pieces") == F.col("last") - F.col("first") + 1) & ~is_for_others)
         .join(joined, [*_MESSAGE, "receiver"], how="left_anti")
         .join(F.broadcast(receivers), ["run", "receiver"], how="inner")
+        .join(_said_until(runs), "run", how="inner")
+        .where(F.col("came") <= F.col("said_until"))
         .select(
             "run",
             F.lit("G1").alias("guarantee"),

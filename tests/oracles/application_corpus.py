@@ -371,6 +371,25 @@ def what_is_delivered_in_the_last_moment_may_be_handed_over_unsaid(s: Story) -> 
     s.at(19.6).delivers(6, 7).acks(7).at(19.8).purges(6, 7).quiet(19.9).ends(20.0)
 
 
+def _a_late_large_message(s: Story, last: float) -> None:
+    """Two of three pieces come at 19.3 s, the last one later; the run ends at 20 s."""
+    s.at(19.2).offers(1).cuts(1, 3).opens()
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True)
+    s.at(19.3).listens().delivers(1, piece=True).delivers(2, piece=True)
+    s.at(last).delivers(3, piece=True).acks(3).at(19.8).purges(1, 3).quiet(19.9).ends(20.0)
+
+
+@sound(both_ends=True)
+def the_last_piece_in_the_last_moment_may_be_joined_unsaid(s: Story) -> None:
+    _a_late_large_message(s, last=19.6)
+
+
+@broken("G1", both_ends=True)
+def the_last_piece_comes_just_before_the_last_moment(s: Story) -> None:
+    _a_late_large_message(s, last=19.45)
+
+
 @sound(both_ends=True)
 def a_command_forgets_a_connection_that_was_closing_as_idle(s: Story) -> None:
     """In a group, too: whoever commands it is told."""

@@ -6,6 +6,7 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.prologue import unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.node.trace import DELIVERED, HEADER, RECORD, read_blocks_untrusted
@@ -70,3 +71,19 @@ def test_a_trace_of_which_only_the_end_is_there_is_no_evidence() -> None:
     chapters = Chapters()
     chapters.add({**members_of(traces), "n9-1": traces["n0"][:20]}, traces[RIG])
     assert Evidence.from_blocks(chapters.traces(), hash64).defects == ["n9-1: torn block header"]
+
+
+@pytest.mark.parametrize("is_joined", [True, False])
+def test_a_chapter_does_not_end_before_the_last_message_in_pieces_is_handed_over(
+    is_joined: bool,
+) -> None:
+    story = Story(both_ends=True).at(19.2).offers(1).cuts(1, 2).opens()
+    story.sends(1, number=1, piece=True).sends(2, number=1, piece=True)
+    story.at(19.9).listens().delivers(1, piece=True).delivers(2, piece=True)
+    if is_joined:
+        story.is_given_whole(1, 1, 2)
+    story.acks(2).purges(1, 2).quiet(19.9).ends(20.0)
+
+    evidence = Evidence.from_blocks(story.told(), hash64)
+    assert judge(evidence).verdict is Verdict.HOLDS
+    assert (unrest(evidence) == "") is is_joined
