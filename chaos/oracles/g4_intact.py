@@ -79,12 +79,12 @@ def _difference(batch: Event, event: Event) -> str:
         return f"seqnos {event.lo}..{event.hi} were delivered with other flags than they were sent"
     if event.count != event.hi - event.lo + 1:
         return f"{event.count} messages were delivered as seqnos {event.lo}..{event.hi}"
-    if event.stream == WHOLE:
-        if (event.lo, event.hi) != (batch.lo, batch.hi):
-            return f"{event.lo}..{event.hi} were delivered as the whole of {batch.lo}..{batch.hi}"
-        if event.bytes != batch.bytes:
-            return f"{event.bytes} bytes were delivered of a batch of {batch.bytes}"
-    elif event.bytes > batch.bytes:
+    has_all = (event.lo, event.hi) == (batch.lo, batch.hi)
+    if event.stream == WHOLE and not has_all:
+        return f"{event.lo}..{event.hi} were delivered as the whole of {batch.lo}..{batch.hi}"
+    if has_all and event.bytes != batch.bytes:
+        return f"{event.bytes} bytes were delivered of a batch of {batch.bytes}"
+    if event.bytes > batch.bytes:
         return f"{event.bytes} bytes were delivered as a part of a batch of {batch.bytes}"
     return ""
 

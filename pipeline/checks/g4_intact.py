@@ -65,11 +65,11 @@ def _difference() -> Column:
             ),
         )
         .when(
-            is_whole & (F.col("bytes") != F.col("batch.bytes")),
+            ~other_range & (F.col("bytes") != F.col("batch.bytes")),
             F.format_string("%d bytes were delivered of a batch of %d", "bytes", "batch.bytes"),
         )
         .when(
-            ~is_whole & (F.col("bytes") > F.col("batch.bytes")),
+            F.col("bytes") > F.col("batch.bytes"),
             F.format_string(
                 "%d bytes were delivered as a part of a batch of %d", "bytes", "batch.bytes"
             ),

@@ -565,6 +565,17 @@ def a_part_is_larger_than_its_batch(s: Story) -> None:
     s.at(2.1).delivers(6, 9, part_of=(6, 10), size=51).delivers(10, part_of=(6, 10))
 
 
+@broken(
+    "G4",
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..10",
+        "n1#4 t=2.100 delivered from n0 conn 1 seqnos 6..10 (a part)",
+    ),
+)
+def all_of_a_batch_is_delivered_as_a_part_of_it_with_one_byte(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6, 10).at(2.1).delivers(6, 10, part_of=(6, 10), size=1)
+
+
 @sound()
 def a_part_may_be_as_large_as_its_batch(s: Story) -> None:
     """The others are empty."""

@@ -729,6 +729,12 @@ def a_multicast_is_delivered_with_a_byte_too_many(s: Story) -> None:
     s.takes(6, 10, size=51)
 
 
+@broken("G4")
+def all_of_a_multicast_is_delivered_as_a_part_of_it_with_one_byte(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.takes(6, 10, part_of=(6, 10), size=1)
+
+
 @sound()
 def unnumbered_multicasts_may_be_lost_and_repeated(s: Story) -> None:
     s.a_group().at(1.0).shouts_to_all("hello").shouts_to_all("lost")
