@@ -71,8 +71,11 @@ def counted(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> int:
 
 def between(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of `lo..hi` that are in none of the ranges that `spans` made."""
-    for begin, end in whole:
-        if lo < begin <= hi:
+    for at in range(max(0, bisect_right(whole, (lo, inf)) - 1), len(whole)):
+        begin, end = whole[at]
+        if begin > hi:
+            break
+        if lo < begin:
             yield lo, begin - 1
         lo = max(lo, end + 1)
     if lo <= hi:
