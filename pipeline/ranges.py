@@ -49,6 +49,24 @@ def gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
     )
 
 
+def spans(parts: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the union of the ranges of each key as the fewest ranges: `at` and `turn` are the
+    first seqno, `span` has the last one (`hi`)."""
+    in_order = Window.partitionBy(*by).orderBy("lo", "hi")
+    upto = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    is_new = F.coalesce(F.col("lo") > reached_before(in_order) + 1, F.lit(True))
+    return (
+        parts.withColumn("is_new", is_new.cast("int"))
+        .withColumn("place", F.sum("is_new").over(upto))
+        .groupBy(*by, "place")
+        .agg(
+            F.min("lo").alias("at"),
+            F.min("lo").alias("turn"),
+            F.struct(F.max("hi").alias("hi")).alias("span"),
+        )
+    )
+
+
 def first_gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
     """Return for each key the first seqno that no part covers (`gap`), if there is one."""
     keys = list(by)

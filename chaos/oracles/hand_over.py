@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
+from stormcast.chaos.oracles.coverage import between, spans
 from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
@@ -26,6 +27,7 @@ UNSAID_SECONDS: Final = 0.5
 quarter of a second, and a turn may be late. A member that is killed does not write it at all."""
 
 
+NEVER_HANDED: Final = "%d was delivered, and the application was never handed it"
 DROPPED_BY_VIEW: Final = "view"
 """The reason with which a window is removed because its sender is in the view no more."""
 
@@ -53,9 +55,14 @@ def breaches(evidence: Evidence) -> Iterator[Breach]:
 
 def _handed_otherwise(evidence: Evidence) -> Iterator[Breach]:
     """Deliveries that were not handed over, or in another order or form than delivered."""
+    said_until = evidence.rig.end - UNSAID_SECONDS
     for incoming in evidence.application.incoming.values():
-        if incoming.receiver.version >= SAYS_BOTH_ENDS:
-            yield from Walk(incoming, evidence.rig.end - UNSAID_SECONDS).breaches()
+        if incoming.receiver.version < SAYS_BOTH_ENDS:
+            continue
+        for breach in Walk(incoming, said_until).breaches():
+            yield breach
+            if breach.guarantee != "G1":
+                yield from _lost_beside(incoming, said_until)
 
 
 class Walk:
@@ -77,7 +84,7 @@ class Walk:
         """The last seqno of the first waiting delivery that was handed over; 0: none was."""
 
     def breaches(self) -> Iterator[Breach]:
-        """Yield the first breach, if there is one: behind it nothing can be compared."""
+        """Yield the first breach, if there is one: behind it no order can be compared."""
         for event in self._incoming.events:
             if event.kind == DELIVERED:
                 self._waiting.append(event)
@@ -158,21 +165,39 @@ class Walk:
         later = (each for each in self._incoming.events if each.kind == HANDED)
         if any(each.lo <= expected <= each.hi for each in later):
             return self._breach("G3", handed.time, what, first, handed)
-        what = f"{expected} was delivered, and the application was never handed it"
-        return self._breach("G1", first.time, what, first, handed)
+        return self._breach("G1", first.time, NEVER_HANDED % expected, first, handed)
 
     def _left_over(self) -> Iterator[Breach]:
         first = self._first()
         if first is not None and first.time <= self._said_until:
-            what = (
-                f"{self._reached + 1 if self._reached else _span(first)[0]} was delivered, and the "
-                "application was never handed it"
-            )
-            yield self._breach("G1", first.time, what, first)
+            lost = self._reached + 1 if self._reached else _span(first)[0]
+            yield self._breach("G1", first.time, NEVER_HANDED % lost, first)
 
     def _breach(self, guarantee: str, time: float, what: str, *events: Event) -> Breach:
         witness = tuple((self._receiver, event) for event in events)
         return Breach(guarantee, Violation(time, what, witness))
+
+
+def _lost_beside(incoming: Incoming, said_until: float) -> Iterator[Breach]:
+    """The first delivery that was never handed over, where hand-overs went wrong otherwise: seqnos
+    are compared, whatever their order (G1). Messages without numbers cannot be."""
+    receiver = incoming.receiver
+    if not receiver.lives:
+        return
+    handed = spans(
+        (event.lo, event.hi)
+        for event in incoming.events
+        if event.kind == HANDED and event.stream != JOINED
+    )
+    for event in incoming.events:
+        if event.kind != DELIVERED or event.flags & FRAGMENT or not event.protocol:
+            continue
+        missing = next(between(event.lo, event.hi, handed), None)
+        if missing is not None and event.time <= said_until:
+            yield Breach(
+                "G1", Violation(event.time, NEVER_HANDED % missing[0], ((receiver, event),))
+            )
+            return
 
 
 def _span(delivered: Event) -> tuple[int, int]:

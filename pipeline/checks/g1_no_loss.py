@@ -13,7 +13,14 @@ from stormcast.pipeline.checks import application
 from stormcast.pipeline.checks.g1_alarms import without_cause
 from stormcast.pipeline.checks.g1_held import lost_with_windows
 from stormcast.pipeline.losses import excused, windows_of_pairs, with_batch, with_standstill
-from stormcast.pipeline.ranges import before_this, first_gaps, gaps, reached_before, with_last
+from stormcast.pipeline.ranges import (
+    before_this,
+    first_gaps,
+    gaps,
+    reached_before,
+    spans,
+    with_last,
+)
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import NUMBERING
@@ -165,7 +172,7 @@ def _untold(tables: Tables, lost: DataFrame, parts: DataFrame) -> DataFrame:
     )
     covered = parts.select(*NUMBERING, "lo", "hi").unionByName(told.select(*NUMBERING, "lo", "hi"))
     batches = given_up.withColumn("at", F.col("first"))
-    points = with_last(batches, _spans(covered), NUMBERING, "span")
+    points = with_last(batches, spans(covered, NUMBERING), NUMBERING, "span")
     is_begun = F.coalesce(F.col("span.hi") >= F.col("first"), F.lit(False))
     untold = points.withColumn(
         "gap", F.when(is_begun, F.col("span.hi") + 1).otherwise(F.col("first"))
@@ -203,24 +210,6 @@ def _told_of_sent(tables: Tables) -> DataFrame:
         .withColumn("hi", F.least("hi", "sent.hi"))
         .where(F.col("entry").isNotNull() & (F.col("lo") <= F.col("hi")))
         .select(*NUMBERING, "lo", "hi")
-    )
-
-
-def _spans(parts: DataFrame) -> DataFrame:
-    """Return the union of the ranges of each numbering as the fewest ranges: `at` and `turn` are
-    the first seqno, `span` has the last one (`hi`)."""
-    in_order = Window.partitionBy(*NUMBERING).orderBy("lo", "hi")
-    upto = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    is_new = F.coalesce(F.col("lo") > reached_before(in_order) + 1, F.lit(True))
-    return (
-        parts.withColumn("is_new", is_new.cast("int"))
-        .withColumn("place", F.sum("is_new").over(upto))
-        .groupBy(*NUMBERING, "place")
-        .agg(
-            F.min("lo").alias("at"),
-            F.min("lo").alias("turn"),
-            F.struct(F.max("hi").alias("hi")).alias("span"),
-        )
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.ranges import before_this, with_last
+from stormcast.pipeline.ranges import before_this, spans, with_last
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
 
@@ -38,19 +38,20 @@ def faults(
     record what their applications offered (run, short_id), `windows` those on multicasts (run,
     source, receiver, epoch) with the `part` in which pieces are kept together.
 
-    Only the first difference of each connection counts: after it the sides cannot be compared."""
+    Only the first difference of each connection counts: after it the sides cannot be compared. But
+    what was never handed over is found in any case."""
     moves = keep(_moves(both_ends))
     found = _differences(moves, living, runs).unionByName(_joined_wrongly(moves))
     first = F.min_by(F.struct(*(name for name in _FAULT if name != "receiver")), "turn")
-    walked = (
-        found.groupBy(*INCOMING)
-        .agg(first.alias("fault"))
-        .select("run", "fault.*", "receiver")
-        .select("run", *_FAULT)
-    )
+    firsts = keep(found.groupBy(*INCOMING).agg(first.alias("fault")))
+    walked = firsts.select("run", "fault.*", "receiver").select("run", *_FAULT)
+    others = firsts.where(F.col("fault.guarantee") != "G1").select(*INCOMING)
+    lost = _lost_beside(moves.join(others, [*INCOMING], how="left_semi"), living, runs)
     large = keep(whole(both_ends))
-    return walked.unionByName(_otherwise_than_cut(both_ends, large, moves, tell)).unionByName(
-        _never_joined(large, moves, living, runs, windows)
+    return (
+        walked.unionByName(lost)
+        .unionByName(_otherwise_than_cut(both_ends, large, moves, tell))
+        .unionByName(_never_joined(large, moves, living, runs, windows))
     )
 
 
@@ -224,6 +225,46 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
         F.col("receiver").alias("other"),
         F.when(is_other, F.col("due.number")).when(is_again, F.col("had")).alias("before"),
         F.coalesce("given.number", "due.number").alias("number"),
+    )
+
+
+def _lost_beside(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
+    """Find the first delivery that was never handed over, of connections on which hand-overs went
+    wrong otherwise: seqnos are compared, whatever their order (G1). Messages without numbers cannot
+    be compared so."""
+    plain = moves.where(~F.col("is_large") & (F.col("protocol") != ""))
+    handed = plain.where("is_handed").select(
+        *INCOMING, F.col("first").alias("lo"), F.col("last").alias("hi")
+    )
+    receivers = living.select("run", F.col("short_id").alias("receiver"))
+    due = (
+        plain.where(~F.col("is_handed"))
+        .join(F.broadcast(receivers), ["run", "receiver"], how="left_semi")
+        .join(_said_until(runs), "run", how="inner")
+        .where(F.col("time") <= F.col("said_until"))
+        .withColumn("at", F.col("first"))
+    )
+    reached = F.coalesce("span.hi", F.lit(0))
+    missing = F.greatest("first", reached + 1)
+    by_turn = F.struct("missing", "time", "number")
+    return (
+        with_last(due, spans(handed, INCOMING), INCOMING, "span")
+        .withColumn("missing", missing)
+        .where(F.col("missing") <= F.col("last"))
+        .groupBy(*INCOMING)
+        .agg(F.min_by(by_turn, "number").alias("it"))
+        .select(
+            "run",
+            F.lit("G1").alias("guarantee"),
+            "it.time",
+            F.format_string(
+                "%d was delivered, and the application was never handed it", "it.missing"
+            ).alias("detail"),
+            F.col("receiver").alias("other"),
+            F.lit(None).cast("bigint").alias("before"),
+            "receiver",
+            "it.number",
+        )
     )
 
 

@@ -601,6 +601,47 @@ def a_message_in_pieces_is_handed_over_twice(s: Story) -> None:
     s.at(1.2).purges(1, 3)
 
 
+@broken(
+    "G2",
+    "G1",
+    witness=(
+        "n1#3 t=1.100 handed over from n0 conn 1 seqnos 1..5",
+        "n1#5 t=1.500 handed over from n0 conn 1 seqnos 1..1",
+    ),
+    both_ends=True,
+)
+def what_is_lost_behind_what_is_handed_over_twice(s: Story) -> None:
+    """Each guarantee is judged by itself: 7 is delivered and never handed over."""
+    a_told_exchange(s).at(1.5).is_given(1).at(2.0).offers(6, 8).sends(6, 8, number=6)
+    s.at(2.1).delivers(6, 8).is_given(6).is_given(8).acks(8).at(2.2).purges(6, 8)
+
+
+@broken(
+    "G1",
+    "G3",
+    witness=("n1#8 t=2.200 delivered from n0 conn 1 seqnos 8..9",),
+    both_ends=True,
+)
+def what_is_lost_behind_what_is_handed_over_in_another_order(s: Story) -> None:
+    """Of 8 and 9 only 8 is handed over."""
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, number=6).sends(7, number=7)
+    s.at(2.1).delivers(6).delivers(7).is_given(7).at(2.2).sends(8, 9, number=8)
+    s.delivers(8, 9).is_given(6).is_given(8).acks(9).at(2.3).purges(6, 9)
+
+
+@broken(
+    "G1",
+    "G4",
+    witness=("n1#6 t=2.100 delivered from n0 window 1 multicasts 6..6",),
+    both_ends=True,
+)
+def a_multicast_is_lost_behind_one_that_never_was(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).offers(1, 6, to="").casts(1, 5, number=1)
+    s.is_given_cast(1, 5, "n0").at(1.1).takes(1, 5).is_given_cast(1, 5)
+    s.at(1.5).is_given_cast(9).at(2.0).casts(6, number=6).is_given_cast(6, 6, "n0")
+    s.at(2.1).takes(6).at(2.2).drops(1, 6)
+
+
 # -- G3: handed over in order ----------------------------------------------------------------------
 
 
