@@ -65,6 +65,9 @@ class SeedResult:
     attempt: int | None = None
     """The number of the scenario that was run among those drawn for the seed, from 0; None in rows
     of older versions."""
+    owed: int | None = None
+    """Messages that members owed each other, each counted for every receiver; None in rows of older
+    versions, and where a run cannot be counted."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds that the seed took."""
 

@@ -13,7 +13,7 @@ import socket
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from stormcast.chaos.backends.sim.garbage import no_garbage_collection
+from stormcast.chaos.campaigns.enough import bitten_kinds, is_enough
 from stormcast.chaos.campaigns.fingerprint import fingerprint, kind_of
-from stormcast.chaos.campaigns.generate import CELLS, Cell, generate, least_of
+from stormcast.chaos.campaigns.generate import CELLS, Cell, generate
 from stormcast.chaos.campaigns.pool import ProcessPool
 from stormcast.chaos.campaigns.rows import (
     Plan,
@@ -35,8 +36,6 @@ from stormcast.chaos.campaigns.rows import (
     keep_run,
     read_plan,
 )
-from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.timeline import CURES, WORDS
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
@@ -45,7 +44,7 @@ from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import ConfigError, NodeError
 
 ATTEMPTS: Final = 8
-"""The most scenarios that are drawn for a seed, until one meets enough (`least_of`)."""
+"""The most scenarios that are drawn for a seed, until one meets enough (`is_enough`)."""
 LOOK_SECONDS: Final = 0.5
 """The time between two looks for new rows."""
 SEEN_SECONDS: Final = 60.0
@@ -187,7 +186,6 @@ def outcome_of(
     make_multicast: Callable[..., Any] | None = None,
 ) -> Drawn:
     """Return the first run of a seed that meets enough or does not hold, else the last one."""
-    least = least_of(seed)
     for attempt in range(ATTEMPTS):
         outcome = run_scenario(
             generate(seed, attempt),
@@ -196,8 +194,7 @@ def outcome_of(
             make_multicast=make_multicast,
             min_bites=0,
         )
-        bitten = sum(1 for count in outcome.run.bites.values() if count)
-        enough = bitten >= least.bites and outcome.run.sent >= least.messages
+        enough = is_enough(seed, outcome)
         # A run that breaks off or does not end may show a bug, and such a run has few bites or
         # none: to draw another scenario would hide it.
         if enough or outcome.verdict is not Verdict.HOLDS:
@@ -213,7 +210,7 @@ def _summary(seed: int, found: Drawn) -> SeedResult:
         + (f" [{finding.witness[0]}]" if finding.witness else "")
         for finding in findings
     )
-    kinds = {kind for fault, kind in _kinds(outcome.scenario) if outcome.run.bites.get(fault)}
+    owed = outcome.judgement.owed
     verdict = outcome.verdict if found.enough else worst([outcome.verdict, Verdict.UNKNOWN])
     first = next((one for one in findings if one.verdict is verdict), None)
     why = fingerprint(first, outcome.scenario.cluster.members) if first is not None else ""
@@ -224,20 +221,13 @@ def _summary(seed: int, found: Drawn) -> SeedResult:
         verdict=verdict,
         events=outcome.run.events,
         messages=outcome.run.sent,
-        faults=tuple(sorted(kinds)),
+        faults=tuple(sorted(set(bitten_kinds(outcome)))),
         broken=broken,
         guarantee=first.guarantee if first is not None else "",
         fingerprint=why,
         attempt=found.attempt,
+        owed=owed.owed if owed is not None else None,
     )
-
-
-def _kinds(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Yield for every fault of a scenario its id in the run, and its word in the file: a churn runs
-    as leaves and joins, whose words differ."""
-    steps = (step for step in scenario.timeline if not isinstance(step.action, CURES))
-    for number, step in enumerate(steps, 1):
-        yield step.name or f"f{number}", WORDS[type(step.action)]
 
 
 # -- A whole search --------------------------------------------------------------------------------

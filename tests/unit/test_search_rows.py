@@ -63,6 +63,7 @@ def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
         guarantee="G1",
         fingerprint="G1: lost",
         attempt=2,
+        owed=12,
         seconds=0.25,
     )
     kept = json.loads(row.as_line())
@@ -75,6 +76,7 @@ def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
         "events": 10,
         "messages": 5,
         "attempt": 2,
+        "owed": 12,
         "seconds": 0.25,
         "faults": ["loss", "cut"],
         "broken": ["G1: “lost”"],
@@ -83,10 +85,10 @@ def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
 
 
 def test_a_row_of_an_older_search_is_read() -> None:
-    """It does not say which of the scenarios of its seed was run."""
-    kept = json.loads(a_row(5, attempt=2).as_line())
-    del kept["attempt"]
-    assert read_line(json.dumps(kept).encode()) == a_row(5, attempt=None)
+    """It does not say which of the scenarios of its seed was run, nor what was owed."""
+    kept = json.loads(a_row(5, attempt=2, owed=7).as_line())
+    del kept["attempt"], kept["owed"]
+    assert read_line(json.dumps(kept).encode()) == a_row(5, attempt=None, owed=None)
 
 
 @pytest.mark.parametrize(

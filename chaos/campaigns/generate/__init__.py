@@ -33,6 +33,9 @@ class Least(NamedTuple):
 
     messages: int
     """Messages that left: one in pieces counts once."""
+    owed: int
+    """Messages that members owed each other, each counted for every receiver: what left may be owed
+    to nobody."""
     bites: int
     """Number of faults that bit."""
 
@@ -62,4 +65,4 @@ def generate(seed: int, attempt: int = 0) -> Scenario:
 def least_of(seed: int) -> Least:
     """Return the least that the run of a seed must have met."""
     of = groups if is_group(seed) else unicast
-    return Least(of.MIN_MESSAGES, of.MIN_BITES)
+    return Least(of.MIN_MESSAGES, of.MIN_OWED, of.MIN_BITES)

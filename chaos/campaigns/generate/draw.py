@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from stormcast.chaos import faults
 
 Names = tuple[str, ...]
+AGAIN: Final = 2
+"""The number of leading faults of a scenario that is drawn after another one met too little: mostly
+its one leading fault did not bite."""
 
 
 class Draw:

@@ -13,7 +13,7 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import draw as draws
-from stormcast.chaos.campaigns.generate.draw import Draw
+from stormcast.chaos.campaigns.generate.draw import AGAIN, Draw
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
@@ -24,6 +24,8 @@ from stormcast.node.core.match import Match
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
 TRAFFIC_SECONDS: Final = 8.0
 MIN_MESSAGES: Final = 1000
+MIN_OWED: Final = 500
+"""Fewer than leave, as what a member sent before it was restarted is owed to nobody."""
 MIN_BITES: Final = 3
 CONTROL_KINDS: Final = ("ACK", "XMIT_REQ", "SFS", "STABLE", "CLOSE")
 FROM_RECEIVER: Final = frozenset({"ACK", "XMIT_REQ", "SFS", "STABLE"})
@@ -250,7 +252,7 @@ def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario
     draw.busy = tuple(
         (load.sources[0], load.dests[0]) for load in workload if load.sources != load.dests
     )
-    timeline = _timeline(draw, leading)
+    timeline = _timeline(draw, leading, 1 if attempt == 0 else AGAIN)
     cluster = _cluster(draw, generation, timeline)
     network = Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002)))
     if random.random() < 0.15:
@@ -341,9 +343,9 @@ def _load(draw: Draw, source: str, dest: str, count: int) -> ScenarioLoad:
     )
 
 
-def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
+def _timeline(draw: Draw, leading: str, often: int) -> tuple[Step, ...]:
     random = draw.random
-    kinds = [leading, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
+    kinds = [*[leading] * often, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
     steps = random.choice(PLOTS)(draw) if random.random() < 0.5 else []
     for kind in kinds:
         # Sometimes from the first frame on, while connections are made.

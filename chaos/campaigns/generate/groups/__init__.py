@@ -13,16 +13,16 @@ from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.campaigns.generate.draw import Names
+from stormcast.chaos.campaigns.generate.draw import AGAIN, Names
 from stormcast.chaos.campaigns.generate.groups.dice import END_SECONDS, SPARSE, STACKS, GroupDraw
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
-from stormcast.chaos.campaigns.generate.groups.plots import PLOTS
+from stormcast.chaos.campaigns.generate.groups.plots import drawn_plot
 from stormcast.chaos.campaigns.generate.groups.settings import cluster_of
 from stormcast.chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.scenario import GUARANTEES as ALL_GUARANTEES
 from stormcast.chaos.language.scenario import Limits, Scenario
-from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.timeline import WORDS, Step
 from stormcast.chaos.language.workload import ScenarioLoad
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "KINDS",
     "MIN_BITES",
     "MIN_MESSAGES",
+    "MIN_OWED",
     "SETTLE_SECONDS",
     "SPARSE",
     "STACKS",
@@ -44,6 +45,7 @@ LONGEST: Final = 1200.0
 """Pieces of large messages through a window of eight, which STABLE empties every five seconds, take
 ten minutes."""
 MIN_MESSAGES: Final = 150
+MIN_OWED: Final = 150
 MIN_BITES: Final = 2
 
 
@@ -56,7 +58,10 @@ def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
     draw.busy = tuple(
         (load.sources[0], load.dests[0]) for load in draw.loads if load.do == "unicast"
     )
-    timeline, plot = _timeline(draw, leading)
+    if leading == "forget":
+        # Nobody is connected to a member that has yet to start.
+        draw.needed = draw.busy[0]
+    timeline, plot = _timeline(draw, leading, 1 if attempt == 0 else AGAIN)
     return Scenario(
         name=f"generated-{seed}",
         about=f"{stack} under {leading} and more{plot}, drawn from seed {seed}.",
@@ -75,15 +80,16 @@ STAGED_SHARE: Final = 0.3
 """The shares of scenarios that have a plot, and whose plot brings loads and settings."""
 
 
-def _timeline(draw: GroupDraw, leading: str) -> tuple[tuple[Step, ...], str]:
-    """Draw the steps, in order of time; also returns the plot's name, for the scenario's text."""
+def _timeline(draw: GroupDraw, leading: str, often: int) -> tuple[tuple[Step, ...], str]:
+    """Draw the steps, in order of time, `often` of them of the leading kind; also returns the
+    plot's name, for the scenario's text."""
     random = draw.random
     weights = [OFTEN.get(kind, 1) for kind in KINDS]
-    kinds = [leading, *random.choices(tuple(KINDS), weights, k=random.randint(1, 4))]
+    kinds = [*[leading] * often, *random.choices(tuple(KINDS), weights, k=random.randint(1, 4))]
     chance = random.random()
     steps, plot = draw.steps, ""
     if chance < PLOT_SHARE - STAGED_SHARE:
-        plain = random.choice(PLOTS)
+        plain = drawn_plot(draw)
         steps += plain(draw)
         plot = plain.__name__
     steps += [KINDS[kind](draw) for kind in kinds]
@@ -92,12 +98,30 @@ def _timeline(draw: GroupDraw, leading: str) -> tuple[tuple[Step, ...], str]:
         steps += staged(draw)
         plot = staged.__name__
     known = (_without_strangers(draw, step) for step in steps)
-    there = sorted((step for step in known if step is not None), key=lambda step: step.at)
-    return tuple(there), f" ({plot.strip('_').replace('_', ' ')})" if plot else ""
+    left = _led(draw, leading, [step for step in known if step is not None])
+    return tuple(
+        sorted(left, key=lambda step: step.at)
+    ), f" ({plot.strip('_').replace('_', ' ')})" if plot else ""
 
 
 OFTEN: Final = {"rule": 4, "partition": 2, "crash": 2, "join": 2}
 """Weights of faults that have many forms; all others have the weight 1."""
+
+
+REDRAWS: Final = 50
+"""The most draws of a leading step until it is one among members that are there."""
+
+
+def _led(draw: GroupDraw, leading: str, steps: list[Step]) -> list[Step]:
+    """Return the steps, with another one of the leading kind where none is left of it."""
+    for _ in range(REDRAWS):
+        if any(WORDS[type(step.action)] == leading for step in steps):
+            break
+        step = KINDS[leading](draw)
+        draw.steps.append(step)
+        known = _without_strangers(draw, step)
+        steps += [known] if known is not None else []
+    return steps
 
 
 def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
@@ -118,7 +142,9 @@ def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
 def _workload(draw: GroupDraw, *, needs_unicast: bool) -> list[ScenarioLoad]:
     """Draw some hundred multicasts over the time in which faults happen, and perhaps unicasts."""
     random, members = draw.random, draw.members
-    loads = [_load(draw, members, random.randint(40, 120))]
+    first = _load(draw, members, random.randint(40, 120))
+    # Whatever else is drawn, some multicasts of all members are owed to all.
+    loads = [replace(first, flags=tuple(flag for flag in first.flags if flag != "NO_RELIABILITY"))]
     if random.random() < 0.6:
         some = tuple(random.sample(members, random.randint(1, 2)))
         loads.append(_load(draw, some, random.randint(50, 200)))

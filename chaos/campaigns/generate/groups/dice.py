@@ -65,6 +65,8 @@ class GroupDraw(Draw):
         """Whether retransmission is off, or may be for a while. Then no rule may drop or corrupt a
         multicast: nothing would repair it."""
         self.late: Names = ()
+        self.needed: Names = ()
+        """Members of the leading fault that must be there from the beginning."""
         self.has_large = False
         """Whether messages of many pieces are sent, which are very slow through small windows."""
         self.has_least_bounds = False

@@ -158,10 +158,10 @@ def _pause(draw: GroupDraw) -> Step:
 
 def join(draw: GroupDraw) -> Step:
     """Draw a late join: of a member not late so far while there are more than two, else of a member
-    that is late already."""
+    that is late already. Who is needed is never late."""
     waiting = [name for name in draw.members if name not in draw.late]
     if len(waiting) > 2:
-        name = draw.random.choice(waiting)
+        name = draw.random.choice([name for name in waiting if name not in draw.needed])
         draw.late += (name,)
         return Step(at=draw.seconds(0.5, END_SECONDS - 1.0), action=faults.Join(member=name))
     return Step(at=draw.moment(), action=faults.Join(member=draw.random.choice(draw.late)))

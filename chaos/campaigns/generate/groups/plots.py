@@ -106,8 +106,6 @@ def _one_is_stolen(draw: GroupDraw) -> list[Step]:
 def _last_is_lost(draw: GroupDraw) -> list[Step]:
     """The last multicasts of a member are lost on the way to another one, and HIGHEST_SEQNO, which
     would announce them, too."""
-    if draw.switches:
-        return _one_is_stolen(draw)
     source, dest = draw.pair()
     data = Match(
         protocols=(draw.multicast,),
@@ -169,8 +167,6 @@ def _views_by_hand(draw: GroupDraw) -> list[Step]:
 
 def _switch_all(draw: GroupDraw) -> list[Step]:
     """All members switch retransmission off and on again under traffic, while links break."""
-    if not draw.switches:
-        return []
     at = draw.seconds(1.5, 4.0)
     steps = []
     for value in draw.random.choice(((0.0, 0.25), (0.25, 0.0), (0.0, 0.25, 0.0))):
@@ -225,3 +221,11 @@ PLOTS: Final[tuple[Plot, ...]] = (
     _slow_member,
     _early_and_deaf,
 )
+
+
+def drawn_plot(draw: GroupDraw) -> Plot:
+    """Draw a plot that the stack can play."""
+    plot = draw.random.choice(PLOTS)
+    while plot is _switch_all and not draw.switches:
+        plot = draw.random.choice(PLOTS)
+    return _one_is_stolen if plot is _last_is_lost and draw.switches else plot
