@@ -14,11 +14,13 @@ from stormcast.chaos.language.shapes import (
     Plain,
     Shape,
     one_of,
+    quantity,
     truth,
     whole,
     word,
 )
 from stormcast.node.core.errors import suggestion
+from stormcast.node.reading.quantities import SIZE
 from stormcast.node.reading.yaml_nodes import Item
 
 Settings = tuple[tuple[str, object], ...]
@@ -55,6 +57,8 @@ class Cluster:
     historical: Settings = ()
     """Flaws of earlier designs, switched on."""
     max_batch: int | None = None
+    outbox_bytes: int | None = None
+    """Bytes that a member accepts for one destination and has not numbered yet."""
     unicast_first_conn: int | None = None
     """The connection id, and the timestamp of acks, that a member begins with: near 2**32 - 1 they
     wrap."""
@@ -137,6 +141,7 @@ CLUSTER: Final = Shape(
         "settings": Key("settings", SETTINGS, ()),
         "historical": Key("historical", SETTINGS, ()),
         "max_batch": Key("max_batch", whole(1, 65535), None),
+        "outbox_bytes": Key("outbox_bytes", quantity(SIZE, above_zero=True), None),
         "unicast_first_conn": Key("unicast_first_conn", whole(1, (1 << 32) - 1), None),
         "multicast_settings": Key("multicast_settings", SETTINGS, ()),
         "protocols": Key("protocols", Notation(_read_protocols, _write_protocols), ()),

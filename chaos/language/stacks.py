@@ -18,7 +18,7 @@ from stormcast.node.settings import StackSettings, is_of_test_protocol, load_set
 
 STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})
 _NO_STACK: Final = Cluster(members=())
-_SINGLE: Final = ("stack", "timing", "unicast", "max_batch")
+_SINGLE: Final = ("stack", "timing", "unicast", "max_batch", "outbox_bytes")
 _OF_PROTOCOLS: Final = ("settings", "historical", "multicast_settings")
 
 Keys = tuple[str, ...]
@@ -94,6 +94,7 @@ def _settings(cluster: Cluster) -> StackSettings:
         overrides=dict(cluster.settings),
         historical=dict(cluster.historical),
         max_batch=cluster.max_batch,
+        outbox_bytes=cluster.outbox_bytes,
     )
     if cluster.multicast_settings:
         # Only the stack knows which protocol these settings are for.

@@ -122,6 +122,8 @@ def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) ->
         config["unicast"] = cluster.unicast
     if cluster.max_batch:
         config["max_batch"] = cluster.max_batch
+    if cluster.outbox_bytes:
+        config["outbox_bytes"] = cluster.outbox_bytes
     if cluster.historical:
         config["historical"] = dict(cluster.historical)
     return config

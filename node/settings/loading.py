@@ -40,6 +40,7 @@ def load_settings(
     historical: Values | None = None,
     protocols: Mapping[str, Values] | None = None,
     max_batch: int | None = None,
+    outbox_bytes: int | None = None,
 ) -> StackSettings:
     """Return the settings of a stack file and a timing file together. A stack that ends in .yaml or
     .yml is the path of a file, any other the name of one that ships.
@@ -51,8 +52,10 @@ def load_settings(
     _check_texts(stack=stack, timing=timing)
     _check_mappings(overrides=overrides, historical=historical, protocols=protocols)
     _check_mappings(**(protocols or {}))
-    if max_batch is not None:
-        require_type("max_batch", max_batch, int, "a whole number")
+    given_sizes = {"max_batch": max_batch, "outbox_bytes": outbox_bytes}
+    sizes = {name: size for name, size in given_sizes.items() if size is not None}
+    for name, size in sizes.items():
+        require_type(name, size, int, "a whole number")
     listed = list_layers(stack, unicast, discovery)
     require(
         not historical or is_museum(stack),
@@ -70,7 +73,6 @@ def load_settings(
         if name not in names:
             near = protocol_here(name) or suggestion(name, names)
             raise ConfigError(f"stack {stack} has no protocol {name}{near}")
-    sizes = {} if max_batch is None else {"max_batch": max_batch}
     try:
         return _made(listed, stack, timing, given, historical or {}, sizes)
     except ConfigError as error:

@@ -40,6 +40,7 @@ cluster:
   settings: {xmit_interval: 500ms, window_messages: 100, window_bytes: 4MiB, sync: spaced}
   historical: {conn_ids: none, repair_ends: false}
   max_batch: 1
+  outbox_bytes: 2KiB
   unicast_first_conn: 4294967295
 network: {delay: 2ms, jitter: 1ms, loss: 0.5%, bandwidth: 8Mbit/s, reorder: 1%, reorder_by: 5ms}
 workload:
@@ -114,6 +115,7 @@ def test_a_file_becomes_one_frozen_record_with_every_unit_resolved() -> None:
             ),
             historical=(("conn_ids", "none"), ("repair_ends", False)),
             max_batch=1,
+            outbox_bytes=2048,
             unicast_first_conn=4294967295,
         ),
         network=Link(
@@ -163,7 +165,7 @@ def test_a_file_becomes_one_frozen_record_with_every_unit_resolved() -> None:
 
 def test_steps_know_their_line_and_the_scenario_its_text() -> None:
     scenario = parse_scenario(FULL, "full.yaml")
-    assert [one.line for one in scenario.timeline] == [18, 19, 20]
+    assert [one.line for one in scenario.timeline] == [19, 20, 21]
     assert (scenario.path, scenario.text) == ("full.yaml", FULL)
 
 
@@ -612,6 +614,8 @@ def test_a_wrong_step_is_refused_at_its_place(words: str, message: str) -> None:
         ("members: 3, unicast: «UNICAST5", "did you mean UNICAST"),
         ("members: 3, timing: «slow", "no such timing; known: compatible, fast"),
         ("members: 3, max_batch: «65536", "it must be 1..65535"),
+        ("members: 3, outbox_bytes: «0B", "it must be above 0"),
+        ("members: 3, outbox_bytes: «2048", "it has no unit"),
         ("members: 3, unicast_first_conn: «4294967296", "it must be 1..4294967295"),
         ("members: 3, settings: {xmit_interval: «500}", "it has no unit"),
         ("members: 3, settings: {window_bytes: «4096}", "it has no unit"),

@@ -824,6 +824,22 @@ def test_what_waits_in_an_outbox_at_the_end_is_recorded(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("bound", "least", "most"), [("", 6_000, 30_000), ("1KiB", 1, 1024)])
+def test_an_outbox_takes_what_the_scenario_says(bound: str, least: int, most: int) -> None:
+    """While a link is cut nothing more is sent than the window holds; the load waits, and all of it
+    arrives once the link is whole."""
+    text = PAIR.replace("for: 300ms", "for: 2s").replace("count: 100", "count: 200")
+    cluster = "{members: 2, timing: fast, settings: {window_messages: 4, ack_threshold: 1}"
+    scenario = scenario_of(text, cluster=f"{cluster}{bound and ', outbox_bytes: '}{bound}}}")
+
+    run = simulate(scenario, 1)
+
+    waited = [one.lo for _member, one in run.evidence.gauges if one.stream == OUTBOX_BYTES]
+    assert least <= max(waited) <= most
+    assert run.delivered == run.sent == 400
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
 def interrupted_behind_a_gap(tmp_path: Path) -> tuple[Scenario, RunRecord]:
     """Half of all frames are lost when somebody presses Ctrl-C, and messages wait behind a gap."""
 

@@ -132,6 +132,12 @@ def test_a_batch_of_no_messages_is_refused_not_ignored() -> None:
         load_settings(max_batch=0)
 
 
+def test_an_outbox_of_no_bytes_is_refused_not_ignored() -> None:
+    assert load_settings(outbox_bytes=1).outbox_bytes == 1
+    with pytest.raises(ConfigError, match="outbox_bytes is 0"):
+        load_settings(outbox_bytes=0)
+
+
 def test_unicast4_keeps_the_thresholds_that_release_a_sender() -> None:
     """An ack waits for half a window at most; without expiry a blocked sender stays blocked."""
     half = Unicast4Config(window_messages=100, ack_threshold=50)
@@ -407,6 +413,7 @@ def test_the_fast_timing_paces_the_old_generations_as_the_others() -> None:
         ({"protocols": ["UDP"]}, "protocols is of type list: write a mapping of names to values"),
         ({"protocols": {"UDP": 7600}}, "UDP is of type int: write a mapping of names to values"),
         ({"max_batch": "10"}, "max_batch is of type str: write a whole number"),
+        ({"outbox_bytes": 2.5}, "outbox_bytes is of type float: write a whole number"),
         (
             {"protocols": {"UDP": {"bind_port": "a"}}},
             "UDP.bind_port is 'a': write a whole number, or a size such as 1KiB",
