@@ -10,10 +10,19 @@ from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
 
-from stormcast.chaos.campaigns.generate.extras import groups, paths
+from stormcast.chaos.campaigns.generate.extras import (
+    groups,
+    later,
+    members,
+    paths,
+    tuning,
+    wires,
+)
 from stormcast.chaos.campaigns.generate.extras.deadlines import deadlines, gives_nothing_up
 from stormcast.chaos.campaigns.generate.extras.keys import keys
 from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.node.core.errors import ConfigError
 
 
 class Extra(NamedTuple):
@@ -38,6 +47,20 @@ def _is_group(scenario: Scenario) -> bool:
     return bool(scenario.needs)
 
 
+def _is_unicast(scenario: Scenario) -> bool:
+    return not scenario.needs
+
+
+def _is_datagram_group(scenario: Scenario) -> bool:
+    return scenario.cluster.stack in ("udp", "mcast")
+
+
+def _is_patient(scenario: Scenario) -> bool:
+    """Whether frames may come later than drawn: a group whose connections live for a short time may
+    have a plot that lasts hardly longer."""
+    return not scenario.needs or "conn_close_timeout" not in dict(scenario.cluster.settings)
+
+
 def _has_datagrams(scenario: Scenario) -> bool:
     """Whether no kernel gives up what it could not send for minutes."""
     return scenario.cluster.stack in ("unicast-only", "udp", "mcast")
@@ -55,16 +78,36 @@ EXTRAS: Final = (
     Extra(groups.restless_member, 0.03, _is_group),
     Extra(groups.narrow_window, 0.1, _has_narrow_window),
     Extra(groups.endless_lives, 0.03, _any),
+    Extra(tuning.other_unicast, 0.15, _is_datagram_group),
+    Extra(members.departures, 0.1, _is_unicast),
+    Extra(members.all_flags, 0.1, _is_unicast),
+    Extra(later.late_steps, 0.1, _is_patient),
+    Extra(later.second_wave, 0.08, _any),
+    Extra(wires.rare_rules, 0.1, _is_patient),
+    Extra(wires.poor_network, 0.1, _is_patient),
+    Extra(tuning.rare_settings, 0.1, _any),
+    Extra(tuning.small_outbox, 0.05, _any),
     # The last, as what others add may have messages given up, or end a member for good.
     Extra(deadlines, 1.0, gives_nothing_up),
 )
 
 
 def with_extras(scenario: Scenario, seed: int, attempt: int) -> Scenario:
-    """Return a scenario with the extras that its seed draws."""
+    """Return a scenario with the extras that its seed draws, without those that its settings do
+    not allow."""
     for extra in EXTRAS:
         random = Random(f"stormcast/{extra.name}/{seed}/{attempt}")
         if extra.fits(scenario) and random.random() < extra.share:
-            scenario = extra.add(scenario, random)
-            scenario = replace(scenario, about=f"{scenario.about[:-1]}, with {extra.name}.")
+            added = extra.add(scenario, random)
+            if _is_accepted(added):
+                about = f"{scenario.about[:-1]}, with {extra.name}."
+                scenario = replace(added, about=about)
     return scenario
+
+
+def _is_accepted(scenario: Scenario) -> bool:
+    try:
+        settings_of(scenario)
+    except ConfigError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.extras.changes import (
-    with_multicast,
+    longer_by,
     with_protocol,
     with_steps,
     with_unicast,
@@ -36,12 +36,7 @@ def long_paths(scenario: Scenario, random: Random) -> Scenario:
         delay=round(random.uniform(0.03, 0.2), 3), jitter=random.choice((0.0, 0.0, 0.02, 0.1))
     )
     scenario = replace(scenario, network=link)
-    close = dict(scenario.cluster.settings).get("conn_close_timeout")
-    if isinstance(close, float):
-        scenario = with_unicast(scenario, conn_close_timeout=close + LONGER)
-    alarm = dict(scenario.cluster.multicast_settings).get("gap_alarm")
-    if isinstance(alarm, float):
-        scenario = with_multicast(scenario, gap_alarm=alarm + LONGER)
+    scenario = longer_by(scenario, LONGER)
     merge = dict(dict(scenario.cluster.protocols).get("GMS", ())).get("merge_timeout")
     if isinstance(merge, float):
         scenario = with_protocol(scenario, "GMS", merge_timeout=max(MERGED, merge))

@@ -1,0 +1,168 @@
+"""Extras that bring what no other draw does: each brings what it says, and what can be judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from random import Random
+
+import pytest
+
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import generate, is_group
+from stormcast.chaos.campaigns.generate.extras import EXTRAS, Extra, with_extras
+from stormcast.chaos.campaigns.generate.extras.changes import never_repairs
+from stormcast.chaos.campaigns.generate.extras.later import LATEST
+from stormcast.chaos.campaigns.generate.extras.tuning import OUTBOXES
+from stormcast.chaos.campaigns.search import run_seed
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.node.member.loads import FLAGS
+
+SEEDS = range(1500)
+drawn = cache(generate)
+"""Every test looks at the same scenarios."""
+
+
+def with_extra(name: str) -> Iterator[tuple[int, Scenario]]:
+    """Yield the seeds that have an extra, and their scenarios."""
+    return ((seed, drawn(seed)) for seed in SEEDS if f", with {name}" in drawn(seed).about)
+
+
+def scenarios(name: str) -> list[Scenario]:
+    found = [scenario for _seed, scenario in with_extra(name)]
+    assert len(found) >= 20
+    return found
+
+
+def test_groups_over_datagrams_have_every_unicast() -> None:
+    met = {(one.cluster.stack, one.cluster.unicast) for one in scenarios("other unicast")}
+    assert met == {(stack, unicast) for stack in ("udp", "mcast") for unicast in GENERATIONS}
+
+
+def test_an_extra_that_the_settings_do_not_allow_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As another unicast is where the settings are of the one that the stack has."""
+
+    def refused(scenario: Scenario, _random: Random) -> Scenario:
+        return replace(scenario, cluster=replace(scenario.cluster, settings=(("no_such", 1),)))
+
+    extra = Extra(refused, 1.0, lambda _scenario: True)
+    monkeypatch.setattr("stormcast.chaos.campaigns.generate.extras.EXTRAS", (extra,))
+    assert with_extras(drawn(0), 0, 0) == drawn(0)
+
+
+def test_all_that_is_drawn_is_accepted() -> None:
+    for seed in SEEDS:
+        settings_of(drawn(seed))
+
+
+def test_members_of_unicast_alone_depart_and_come_late() -> None:
+    met: Counter[str] = Counter()
+    for scenario in scenarios("departures"):
+        assert not scenario.needs
+        steps = [step for step in scenario.timeline if isinstance(step.action, DEPARTURES)]
+        met.update(type(step.action).__name__ for step in steps)
+        met["late"] += bool(scenario.cluster.late)
+        gone = [step for step in steps if step.duration is None]
+        met["for good"] += bool(gone)
+        assert len(scenario.cluster.members) - len(gone) >= 2
+    assert {what for what, count in met.items() if count >= 3} >= {
+        "Leave",
+        "Crash",
+        "Churn",
+        "late",
+        "for good",
+    }
+
+
+DEPARTURES = (faults.Leave, faults.Crash, faults.Churn)
+
+
+def test_unicast_alone_has_all_flags_and_owes_something() -> None:
+    met: set[str] = set()
+    for scenario in scenarios("all flags"):
+        first, *rest = scenario.workload
+        assert "NO_RELIABILITY" not in first.flags
+        met.update(first.flags, *(load.flags for load in rest))
+    assert met == {*FLAGS}
+
+
+def test_steps_begin_late_amid_messages() -> None:
+    for scenario in scenarios("late steps"):
+        late = [step for step in scenario.timeline if step.at > 8.0]
+        assert late
+        ends = max(load.end for load in scenario.workload)
+        assert all(step.at < ends or step.at > LATEST + 3.0 for step in late)
+
+
+def test_a_second_wave_begins_when_the_last_step_ends() -> None:
+    for scenario in scenarios("second wave"):
+        if ", with rare rules" in scenario.about:
+            continue
+        end = max(step.at + (step.duration or 0.0) for step in scenario.timeline)
+        assert max(load.start for load in scenario.workload) >= end - 1.0
+
+
+def test_rules_strike_repeats_flags_and_seqnos() -> None:
+    met: Counter[str] = Counter()
+    for scenario in scenarios("rare rules"):
+        for step in scenario.timeline:
+            if isinstance(rule := step.action, faults.Rule):
+                match = rule.match
+                met["repeats"] += match.transmission is not None and match.transmission[0] > 0
+                met["flags"] += bool(match.flags)
+                met["seqnos"] += match.seqno is not None
+                is_taking = rule.does in {"drop", "corrupt"} and rule.times != 1
+                takes_data = not match.kinds or "DATA" in match.kinds
+                assert not (never_repairs(scenario) and is_taking and takes_data)
+    assert min(met[what] for what in ("repeats", "flags", "seqnos")) >= 10
+
+
+def test_a_poor_network_is_so_all_the_time() -> None:
+    links = [scenario.network for scenario in scenarios("poor network")]
+    for is_poor in POOR.values():
+        assert sum(map(is_poor, links)) >= 10
+
+
+POOR: dict[str, Callable[[faults.Link], bool]] = {
+    "duplicate": lambda link: link.duplicate > 0,
+    "reorder": lambda link: link.reorder > 0 and link.reorder_by > 0,
+    "corrupt": lambda link: link.corrupt > 0,
+    "bandwidth": lambda link: link.bandwidth is not None,
+}
+
+
+def test_settings_are_drawn_that_nothing_else_draws() -> None:
+    met: Counter[str] = Counter()
+    for scenario in scenarios("rare settings"):
+        cluster = scenario.cluster
+        met.update(name for name, _value in (*cluster.settings, *cluster.multicast_settings))
+        met.update(f"{name}.{key}" for name, values in cluster.protocols for key, _value in values)
+    assert {name for name, count in met.items() if count >= 2} >= {
+        "max_xmit_req_ranges", "xmit_interval", "join_sync_interval",
+        "resend_last_seqno_max_times", "FD_ALL3.msg_counts_as_heartbeat", "GMS.max_join_attempts",
+        "GMS.repeat_interval", "GMS.join_stability_timeout", "STABLE.max_bytes",
+        "STABLE.repeat_interval", "PING.max_rank_to_reply", "STATIC.break_on_coord_rsp",
+        "UDP.queue_frames", "TCP.receive_queue", "TCP_NIO2.queue_frames",
+    }  # fmt: skip  # a list of words
+
+
+def test_outboxes_are_small() -> None:
+    met = {scenario.cluster.outbox_bytes for scenario in scenarios("small outbox")}
+    assert met == {*OUTBOXES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", [extra.name for extra in EXTRAS[-10:-1]])
+def test_a_seed_with_it_holds(extra: str) -> None:
+    for seed, _scenario in islice(with_extra(extra), 2):
+        result = run_seed(seed)
+        assert result.verdict is Verdict.HOLDS, f"stormcast search --from {seed} --seeds 1"
+        assert is_group(seed) or extra != "other unicast"
