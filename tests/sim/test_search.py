@@ -41,7 +41,7 @@ from stormcast.chaos.campaigns.search import (
 )
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.language.scenario import Scenario, dump, load_scenario, parse_scenario
-from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.timeline import WORDS, Step
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.protocols.unicast import Unicast
@@ -76,6 +76,14 @@ def test_a_seed_is_led_by_the_fault_of_its_cell() -> None:
             scenario = generate(seed, attempt)
             assert scenario.cluster.unicast == generation
             assert leading in kinds_of(scenario.timeline)
+
+
+def test_a_seed_that_met_too_little_twice_gets_two_leading_faults() -> None:
+    for seed in range(240):
+        _what, leading = cell_of(seed)
+        words = [WORDS[type(step.action)] for step in generate(seed, 2).timeline]
+        # In a group, a step among members that have yet to join is left out.
+        assert words.count(leading) >= (1 if leading in {"forget", "install-view"} else 2)
 
 
 def kinds_of(timeline: Iterable[Step]) -> set[str]:

@@ -8,9 +8,14 @@ from typing import Final
 from stormcast.chaos import faults
 
 Names = tuple[str, ...]
-AGAIN: Final = 2
-"""The number of leading faults of a scenario that is drawn after another one met too little: mostly
-its one leading fault did not bite."""
+LEADING_TWICE_FROM: Final = 2
+"""The attempt from which on a scenario has two leading faults: mostly those before met too little
+because their one leading fault did not bite."""
+
+
+def leading_faults(attempt: int) -> int:
+    """Return how many leading faults a scenario gets."""
+    return 1 if attempt < LEADING_TWICE_FROM else 2
 
 
 class Draw:

@@ -13,7 +13,7 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import draw as draws
-from stormcast.chaos.campaigns.generate.draw import AGAIN, Draw
+from stormcast.chaos.campaigns.generate.draw import Draw, leading_faults
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
@@ -252,7 +252,7 @@ def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario
     draw.busy = tuple(
         (load.sources[0], load.dests[0]) for load in workload if load.sources != load.dests
     )
-    timeline = _timeline(draw, leading, 1 if attempt == 0 else AGAIN)
+    timeline = _timeline(draw, leading, leading_faults(attempt))
     cluster = _cluster(draw, generation, timeline)
     network = Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002)))
     if random.random() < 0.15:

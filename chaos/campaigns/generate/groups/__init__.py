@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.campaigns.generate.draw import AGAIN, Names
+from stormcast.chaos.campaigns.generate.draw import Names, leading_faults
 from stormcast.chaos.campaigns.generate.groups.dice import END_SECONDS, SPARSE, STACKS, GroupDraw
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
 from stormcast.chaos.campaigns.generate.groups.plots import drawn_plot
@@ -61,7 +61,7 @@ def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
     if leading == "forget":
         # Nobody is connected to a member that has yet to start.
         draw.needed = draw.busy[0]
-    timeline, plot = _timeline(draw, leading, 1 if attempt == 0 else AGAIN)
+    timeline, plot = _timeline(draw, leading, leading_faults(attempt))
     return Scenario(
         name=f"generated-{seed}",
         about=f"{stack} under {leading} and more{plot}, drawn from seed {seed}.",
