@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Protocol
 
-from stormcast.chaos.oracles import c1_credits, c1_multicast, c1_requests, c1_resends
+from stormcast.chaos.oracles import (
+    c1_ageing,
+    c1_credits,
+    c1_multicast,
+    c1_requests,
+    c1_resends,
+)
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.wire import GROUP
-from stormcast.node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, VIEW, Event
+from stormcast.node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, Event
 
 TRAFFIC: Final = frozenset({SENT, ACKED, REQUESTED, RETRANSMITTED, SYNC})
 
@@ -44,9 +49,9 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     yield from c1_resends.violations(evidence)
     yield from c1_multicast.violations(evidence)
     yield from c1_credits.violations(evidence)
+    yield from c1_ageing.violations(evidence)
     for member in evidence.members.values():
         yield from _not_quiet(evidence, member)
-        yield from _never_aged(evidence, member)
 
 
 def over_budget(evidence: Evidence, budget: Budget) -> Iterator[Violation]:
@@ -109,31 +114,6 @@ def _hasty_syncs(member: Member, syncs: list[Event]) -> Iterator[Violation]:
         if not member.is_hindered(before.time - spacing, sync.time):
             detail = f"two syncs {sync.time - before.time:.6f}s apart: the spacing is {spacing:g}s"
             yield Violation(sync.time, detail, ((member, before), (member, sync)))
-
-
-def _never_aged(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """The first message resent to a member that is in no view, and was gone for longer than
-    connections age."""
-    age, slack = member.bounds.get("age_within"), member.bounds.get("quiet_within")
-    if age is None or slack is None:
-        return
-    view: tuple[str, ...] = ()
-    for number, event in enumerate(member.events):
-        if event.kind == VIEW:
-            view = tuple(member.texts.get(number, "").split(","))
-        if event.kind != RETRANSMITTED or event.protocol in MULTICAST:
-            continue
-        peer = evidence.find(event.peer)
-        gone = max(peer.ended, 0.0)
-        if event.time <= gone + age + slack or f"{event.peer:08x}" in view:
-            continue
-        if not member.is_hindered(gone, event.time):
-            detail = (
-                f"a message was resent {event.time - gone:.3f}s after its receiver was gone: "
-                f"connections to nobody age in {age:g}s"
-            )
-            yield Violation(event.time, detail, ((member, event),))
-            return
 
 
 def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:

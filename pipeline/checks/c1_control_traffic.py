@@ -9,9 +9,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.checks import c1_credits, c1_multicast, c1_requests, c1_resends
+from stormcast.pipeline.checks import (
+    c1_ageing,
+    c1_credits,
+    c1_multicast,
+    c1_requests,
+    c1_resends,
+)
 from stormcast.pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
-from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, plain, union, violations
@@ -29,7 +34,7 @@ def control_traffic(tables: Tables) -> DataFrame:
         *c1_multicast.parts(tables),
         *c1_credits.parts(tables),
         _not_quiet(tables),
-        _never_aged(tables),
+        *c1_ageing.parts(tables),
     )
 
 
@@ -88,49 +93,6 @@ def _not_quiet(tables: Tables) -> DataFrame:
             "not quiet %.3fs after the last fault, send, view and alarm: the bound is %ss",
             F.col("time") - F.col("calm"),
             plain("within"),
-        ),
-        witness=[event("short_id", "number")],
-    )
-
-
-def _never_aged(tables: Tables) -> DataFrame:
-    """Find messages resent to a member that is gone and in no view, for longer than connections
-    age."""
-    resent = tables.events.where((F.col("kind") == "retransmitted") & ~is_multicast())
-    ends = tables.members.incarnations.select(
-        "run", F.col("short_id").alias("peer"), F.col("ended").alias("end")
-    )
-    # A member without a trace never existed.
-    gone = F.greatest(F.coalesce("end", F.lit(0.0)), F.lit(0.0))
-    allowed = of_unicast("age_within") + of_unicast("quiet_within")
-    late = (
-        with_promises(
-            resent.join(F.broadcast(ends), ["run", "peer"], how="left"), tables, "short_id"
-        )
-        .withColumn("gone", gone)
-        .where(F.col("time") > F.col("gone") + allowed)
-        .withColumn("at", F.col("number"))
-    )
-    marks = tables.events.where(F.col("kind") == "view").select(
-        "run",
-        "short_id",
-        F.col("number").alias("at"),
-        F.col("number").alias("turn"),
-        F.struct("text").alias("held"),
-    )
-    name = F.lower(F.lpad(F.hex("peer"), 8, "0"))
-    is_in_view = F.coalesce(F.contains(F.col("held.text"), name), F.lit(False))
-    alone = with_last(late, marks, ["run", "short_id"], "held").where(~is_in_view)
-    found = unhindered(alone, tables, "short_id", F.col("gone"), F.col("time"))
-    return violations(
-        found,
-        GUARANTEE,
-        time="time",
-        detail=F.format_string(
-            "a message was resent %.3fs after its receiver was gone: connections to nobody age in "
-            "%ss",
-            F.col("time") - F.col("gone"),
-            plain(of_unicast("age_within")),
         ),
         witness=[event("short_id", "number")],
     )

@@ -454,9 +454,9 @@ class Story:
             trace.SENT, who, None, protocol=wire.NONE, count=1, digest=digest_of(what)
         )
 
-    def is_handed(self, number: int, *members: str, who: str) -> Self:
+    def is_handed(self, number: int, *members: str, who: str, digits: int = 8) -> Self:
         """A view in place of a membership protocol: nobody made it."""
-        shorts = ",".join(f"{IDS[member]:08x}" for member in members)
+        shorts = ",".join(f"{IDS[member]:0{digits}x}" for member in members)
         return self._note(trace.VIEW, who, None, protocol=0, lo=number, text=shorts)
 
     def recasts(self, lo: int, hi: int = 0, who: str = "n0", to: str = "", *, of: str = "") -> Self:
