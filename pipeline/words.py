@@ -74,6 +74,8 @@ MERGE: Final = 1
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
+NETWORK: Final = "network"
+"""The id of what a network does by itself, without a fault."""
 KILLS: Final = ("crash", "restart", DIED)
 """Faults that end an incarnation."""
 UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}

@@ -23,6 +23,7 @@ def _never_aged(evidence: Evidence, member: Member) -> Iterator[Violation]:
     age, slack = member.bounds.get("age_within"), member.bounds.get("quiet_within")
     if age is None or slack is None:
         return
+    slack += evidence.long_travel
     view, viewed_at = frozenset[int](), 0.0
     removals: Counter[tuple[int, int]] = Counter()
     for number, event in enumerate(member.events):

@@ -130,7 +130,9 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
         if event.kind not in TRAFFIC:
             continue
         within = member.bound(event.protocol, "quiet_within")
-        if within is None or event.time <= quiet + within or not _is_heard(evidence, member, event):
+        if within is None or not _is_heard(evidence, member, event):
+            continue
+        if event.time <= quiet + within + evidence.long_travel:
             continue
         late = event.time - evidence.calm
         detail = (

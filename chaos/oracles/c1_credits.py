@@ -40,7 +40,7 @@ def _unanswered(evidence: Evidence, member: Member) -> Iterator[Violation]:
         within = member.bound(event.protocol, "ask_within")
         begun = first.setdefault((event.peer, event.protocol, event.bytes), event)
         waited = event.time - begun.time
-        if within is None or waited <= 2 * within + EPSILON:
+        if within is None or waited <= 2 * within + evidence.long_travel + EPSILON:
             continue
         receiver = evidence.find(event.peer)
         hindered = (who.is_hindered(begun.time, event.time) for who in (member, receiver))

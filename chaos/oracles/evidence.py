@@ -46,6 +46,9 @@ _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABAND
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
 _OF_CONNECTIONS: Final = frozenset({CONN, SYNC, ABANDONED})
+TRAVELS: Final = 3
+"""The number of times that an exchange crosses the network: a message, its answer, and what was
+resent until the answer came, which is answered again."""
 REPEATER: Final = "DUPLICATE"
 """The test protocol that passes on copies."""
 
@@ -88,12 +91,17 @@ class Evidence:
 
     @cached_property
     def calm(self) -> float:
-        """The time after which the rig did nothing, nobody sent, no view changed, and nobody raised
-        an alarm."""
+        """The time after which the rig did nothing, what faults kept under way had arrived, nobody
+        sent, no view changed, and nobody raised an alarm."""
         sends = (sent[-1].time for sent in self._batches() if sent)
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
-        return max([self.rig.quiet, *sends, *changes, *alarms])
+        return max([self.rig.quiet, self.rig.under_way.landed, *sends, *changes, *alarms])
+
+    @property
+    def long_travel(self) -> float:
+        """Seconds for which a network that delays may make an exchange last longer."""
+        return TRAVELS * self.rig.under_way.travel
 
     @cached_property
     def rest(self) -> float:

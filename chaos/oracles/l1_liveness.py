@@ -181,12 +181,15 @@ def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
         return
     last = stream.sent[-1]
     within = sender.bound(last.protocol, "purge_within")
-    if within is None or evidence.rig.end < evidence.rest + within:
+    if within is None:
+        return
+    due = evidence.rest + within + evidence.long_travel
+    if evidence.rig.end < due:
         return
     purged = max((purge.hi for _place, purge in stream.purged), default=0)
     if purged < stream.high and _everyone_has_all(evidence, stream):
         detail = f"multicasts {purged + 1}..{stream.high} were not dropped within {within:g}s"
-        yield Violation(evidence.rest + within, detail, ((sender, last),))
+        yield Violation(due, detail, ((sender, last),))
 
 
 def _unrepeated(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:

@@ -14,6 +14,8 @@ from stormcast.node.trace import EXIT, FAULT, OVERHEARD, PHASE, PROBE, Event
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
+_SLOW_NETWORK: Final = ("network", "delay")
+"""Id and kind of what tells that the network as it is, without a fault, delays frames."""
 _KILLS: Final = frozenset({"crash", "restart", DIED})
 _COPIES: Final = frozenset({"duplicate", "rule"})
 _MOST_COPIES: Final = 1_000_000
@@ -54,6 +56,15 @@ class FaultStep(NamedTuple):
         return self.begins and self.do in _KILLS
 
 
+class UnderWay(NamedTuple):
+    """How long frames were under way, and may be at the end of a run."""
+
+    landed: float
+    """When the frames have arrived that were kept by faults that are over; -inf: none was kept."""
+    travel: float
+    """Seconds for which the network, and what nothing ended, may keep a frame."""
+
+
 class Probe(NamedTuple):
     """The number of bites of one fault, by the rig's event."""
 
@@ -85,6 +96,8 @@ class RigRecord:
     def __init__(self, trace: Member, defects: list[str]) -> None:
         self.steps: list[FaultStep] = []
         """In the order in which they were done."""
+        self.delays: list[FaultStep] = []
+        """All steps, with the delays of the network as it is: they were not done to the run."""
         self.probes: list[Probe] = []
         self.deaths: list[Death] = []
         self.trace = trace
@@ -105,11 +118,16 @@ class RigRecord:
                 continue
             with noting_nonsense(defects, trace.label, text):
                 if event.kind == FAULT:
-                    self.steps.append(_fault_step(event.time, _fields(text)))
+                    self._note_step(_fault_step(event.time, _fields(text)))
                 elif event.kind == PROBE:
                     self.probes.append(_probe(_fields(text)))
                 elif event.kind == EXIT:
                     self._note_exit(event.time, _fields(text))
+
+    def _note_step(self, step: FaultStep) -> None:
+        self.delays.append(step)
+        if (step.id, step.do) != _SLOW_NETWORK:
+            self.steps.append(step)
 
     def _note_exit(self, time: float, text: _Fields) -> None:
         is_ordered = text.get("ordered")
@@ -139,6 +157,20 @@ class RigRecord:
             self.quiet = time
         elif phase == "end":
             self.end = time
+
+    @cached_property
+    def under_way(self) -> UnderWay:
+        """How long frames were, and may still be, under way."""
+        acting: dict[str, float] = {}
+        landed = -inf
+        for step in self.delays:
+            if step.id in acting:
+                if not step.begins:
+                    landed = max(landed, step.time + sum(acting.values()))
+                del acting[step.id]
+            if step.begins and step.late:
+                acting[step.id] = step.late
+        return UnderWay(landed, sum(acting.values()))
 
     @property
     def killed(self) -> set[int]:

@@ -38,19 +38,32 @@ def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[s
 
 
 def _lateness(action: object) -> float:
-    """Return for how many seconds a fault that loses nothing may keep frames under way."""
+    """Return for how many seconds a fault, or a network, may keep frames under way."""
     match action:
         case faults.Delay():
             return action.delay + action.jitter
         case faults.Reorder():
             return action.by
+        case faults.Rule(does="delay"):
+            return action.delay
+        case faults.Link():
+            is_usual = action.delay <= faults.Link().delay
+            held_back = action.reorder_by if action.reorder else 0.0
+            return (0.0 if is_usual else action.delay) + action.jitter + held_back
         case _:
             return 0.0
 
 
 def base_text(base: faults.Link) -> dict[str, Any] | None:
-    """Return the event of a network that may lose frames without any fault; None: it may not."""
-    return {"id": faults.BASE, "do": faults.BASE, "phase": "on"} if base.can_lose else None
+    """Return the event of a network that may lose or delay frames without any fault; None: it does
+    neither."""
+    late = _lateness(base)
+    if not base.can_lose and not late:
+        return None
+    # A network that loses nothing is no cause of a loss: it is told as one that delays.
+    text: dict[str, Any] = {"id": faults.BASE, "do": faults.BASE if base.can_lose else "delay"}
+    text["phase"] = "on"
+    return text | {"late": late} if late else text
 
 
 class Overheard(NamedTuple):
@@ -76,6 +89,10 @@ class RigTrace:
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
         """The kind of every fault of the run, by its id."""
+        self._keeping: dict[str, float] = {}
+        """Seconds for which each fault that acts, or the network, may keep frames under way."""
+        self.landed_at = 0.0
+        """When the frames have arrived that were kept by faults that are over."""
         self._events: list[tuple[float, int, dict[str, Any]]] = []
         """Time, kind, and the other fields of each."""
 
@@ -83,20 +100,32 @@ class RigTrace:
         """Note that a fault begins, or that something is done to a member."""
         if not isinstance(step.action, faults.Resume | faults.Consume):
             self.kinds.setdefault(step.fault, step.do)
-        self._add(at, trace.FAULT, fault_text(step, "on", member))
+        text = fault_text(step, "on", member)
+        self._keeping[step.fault] = text.get("late", 0.0)
+        self._add(at, trace.FAULT, text)
 
     def end(self, at: float, fault: str, member: int | None = None) -> None:
         """Note that a fault is over."""
+        if self._keeping.get(fault):
+            self.landed_at = max(self.landed_at, at + self.travel)
+            del self._keeping[fault]
         text: dict[str, Any] = {"id": fault, "do": self.kinds.get(fault, "end"), "phase": "off"}
         if member is not None:
             text["member"] = member
         self._add(at, trace.FAULT, text)
 
     def network(self, at: float, base: faults.Link) -> None:
-        """Note that the network loses frames by itself, if it may: the oracles must know."""
+        """Note that the network loses or delays frames by itself, if it may: the oracles must
+        know."""
         text = base_text(base)
         if text is not None:
+            self._keeping[faults.BASE] = text.get("late", 0.0)
             self._add(at, trace.FAULT, text)
+
+    @property
+    def travel(self) -> float:
+        """The seconds for which the network, and the faults that act, may keep a frame."""
+        return sum(self._keeping.values())
 
     def stood_still(self, start: float, end: float, member: int) -> None:
         """Note that the machine did not let a member run: to the oracles that is a pause."""

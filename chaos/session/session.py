@@ -34,9 +34,11 @@ from stormcast.chaos.session.settling import (
     STILL_SECONDS,
     Settling,
     hold_seconds,
+    landing_seconds,
     quiet_seconds,
     regroup_seconds,
     still_seconds,
+    travel_seconds,
 )
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
@@ -251,11 +253,14 @@ class Session:
         """Wait until no more messages are to come, at most for the time that the scenario gives (or
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
-        longest = max(self.scenario.limits.settle, self._regroup_for)
-        is_at_rest = self._wait_for_rest(longest)
-        self.rig.phase(self.backend.now(), "quiet")
-        self._tell(f"t={self.now():.1f}s: quiet for {self._quiet_for:.1f}s")
-        self._pass(self._quiet_for)
+        limits = self.scenario.limits
+        self._settling.still_for = self._still_for + travel_seconds(self.rig)
+        is_at_rest = self._wait_for_rest(max(limits.settle, self._regroup_for))
+        quiet_at = self.backend.now()
+        quiet_for = self._quiet_for + landing_seconds(self.rig, quiet_at, limits.run)
+        self.rig.phase(quiet_at, "quiet")
+        self._tell(f"t={self.now():.1f}s: quiet for {quiet_for:.1f}s")
+        self._pass(quiet_for)
         if not is_at_rest:
             self._ending.is_unsettled = not self._settling.is_settled(self.now())
 

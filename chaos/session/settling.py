@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
-from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.evidence import TRAVELS, Evidence
+from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.roster import Roster, State
 
 STILL_SECONDS: Final = 1.5
@@ -103,6 +104,17 @@ def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float)
             late = (_number(bounds, name) for name in ("ack_within", "resend_within"))
             wanted += [seconds for seconds in late if seconds <= LONGEST_WAIT]
     return max(wanted) + MARGIN
+
+
+def travel_seconds(rig: RigTrace) -> float:
+    """Return the seconds that an exchange takes longer because the network delays frames."""
+    return TRAVELS * rig.travel
+
+
+def landing_seconds(rig: RigTrace, now: float, longest: float) -> float:
+    """Return the seconds until silence can begin: until what faults delayed has arrived, and for as
+    long as an exchange takes longer; at most `longest`."""
+    return min(longest, max(0.0, rig.landed_at - now) + travel_seconds(rig))
 
 
 def still_seconds(evidence: Evidence) -> float:

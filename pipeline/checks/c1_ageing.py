@@ -43,7 +43,7 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 
 def _allowed() -> Column:
-    return of_unicast("age_within") + of_unicast("quiet_within")
+    return of_unicast("age_within") + of_unicast("quiet_within") + F.col("long_travel")
 
 
 def _to_the_gone(tables: Tables) -> DataFrame:
@@ -54,10 +54,12 @@ def _to_the_gone(tables: Tables) -> DataFrame:
     resent = tables.messages.sending.where(F.col("kind") == "retransmitted").select(
         *NUMBERING, "number", "time"
     )
+    travels = tables.groups.calm.select("run", "long_travel")
     # A member without a trace never existed.
     gone = F.greatest(F.coalesce("end", F.lit(0.0)), F.lit(0.0))
     return (
         with_promises(resent.join(F.broadcast(ends), ["run", "dest"], how="left"), tables, "sender")
+        .join(F.broadcast(travels), "run", how="inner")
         .withColumn("gone", gone)
         .where(F.col("time") > F.col("gone") + _allowed())
     )

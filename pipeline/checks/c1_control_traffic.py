@@ -72,7 +72,9 @@ def _not_quiet(tables: Tables) -> DataFrame:
     crowd = tables.members.incarnations.groupBy("run").agg(
         F.sum(F.col("lives").cast("int")).alias("living")
     )
-    calm = tables.groups.calm.join(crowd, "run", how="left").select("run", "calm", "living")
+    calm = tables.groups.calm.join(crowd, "run", how="left").select(
+        "run", "calm", "long_travel", "living"
+    )
     late = (
         tables.events.where(F.col("kind").isin(*TRAFFIC))
         .join(F.broadcast(calm), "run", how="inner")
@@ -81,7 +83,8 @@ def _not_quiet(tables: Tables) -> DataFrame:
     promised = with_promises(late, tables, "short_id").withColumn(
         "within", of_protocol("quiet_within")
     )
-    loud = promised.where(F.col("time") > F.col("calm") + words.EPSILON + F.col("within"))
+    upto = F.col("calm") + words.EPSILON + F.col("within") + F.col("long_travel")
+    loud = promised.where(F.col("time") > upto)
     others = F.col("living") - (F.col("ended") == words.INFINITY).cast("int")
     to_group = loud.where((F.col("peer") == words.GROUP) & (others > 0))
     to_one = loud.join(F.broadcast(living), ["run", "peer"], how="left_semi")

@@ -56,7 +56,8 @@ def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
     promised = with_promises(late, tables, "short_id").withColumn(
         "within", of_protocol("ask_within")
     )
-    found = promised.where(F.col("waited") > 2 * F.col("within") + words.EPSILON)
+    longest = 2 * F.col("within") + F.col("long_travel")
+    found = promised.where(F.col("waited") > longest + words.EPSILON)
     for side in ("short_id", "peer"):
         found = _unhindered(tables, found, side)
     return violations(

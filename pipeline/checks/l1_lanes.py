@@ -151,12 +151,13 @@ def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
     found = (
         with_promises(candidates, tables, "sender")
         .withColumn("within", of_protocol("purge_within"))
-        .where(F.col("end") >= F.col("rest") + F.col("within"))
+        .withColumn("due", F.col("rest") + F.col("within") + F.col("long_travel"))
+        .where(F.col("end") >= F.col("due"))
     )
     return violations(
         found,
         guarantee,
-        time=F.col("rest") + F.col("within"),
+        time="due",
         detail=F.format_string(
             "multicasts %d..%d were not dropped within %ss",
             F.col("purged") + 1,

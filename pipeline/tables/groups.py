@@ -51,19 +51,25 @@ class GroupTables:
 
     @cached_property
     def calm(self) -> DataFrame:
-        """run, calm: the time from which on the rig did nothing, no member sent, no view changed,
-        and no member raised an alarm about multicasts, which makes it request missing ones."""
+        """run, calm: the time from which on the rig did nothing, what faults delayed had arrived,
+        no member sent, no view changed, and no member raised an alarm about multicasts, which makes
+        it request missing ones.
+
+        long_travel: for how many seconds more a network that delays may make an exchange last: a
+        message travels, its answer does, and so do repetitions until the answer comes."""
         sends = self._events.where(is_kind("sent")).select("run", "time")
         alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
         changes = self.views.select("run", "time").unionByName(alarms).unionByName(sends)
         last = changes.groupBy("run").agg(F.max("time").alias("changed"))
-        calm = F.greatest("quiet", F.coalesce("changed", F.lit(0.0)))
-        return self._rig.runs.join(last, "run", how="left").select("run", calm.alias("calm"))
+        calm = F.greatest("quiet", "landed", F.coalesce("changed", F.lit(0.0)))
+        return self._rig.runs.join(last, "run", how="left").select(
+            "run", calm.alias("calm"), (3 * F.col("travel")).alias("long_travel")
+        )
 
     @cached_property
     def rest(self) -> DataFrame:
-        """run, rest: the time from which on the run was calm, and no member that stays was paused
-        or stalled, or had a digest in use."""
+        """run, long_travel, rest: the time from which on the run was calm, and no member that stays
+        was paused or stalled, or had a digest in use."""
         holds = self._members.holds.select("run", "short_id", "end")
         spans = holds.unionByName(self._members.freezes.select("run", "short_id", "end"))
         last = (
@@ -72,7 +78,9 @@ class GroupTables:
             .agg(F.max("end").alias("held"))
         )
         rest = F.greatest("calm", F.coalesce("held", F.lit(0.0)))
-        return self.calm.join(last, "run", how="left").select("run", rest.alias("rest"))
+        return self.calm.join(last, "run", how="left").select(
+            "run", "long_travel", rest.alias("rest")
+        )
 
     @cached_property
     def multicasts(self) -> DataFrame:

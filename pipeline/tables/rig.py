@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.ranges import before_this
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.records import is_kind
 
@@ -92,13 +93,37 @@ class RigTables:
     def _of_rig(self, kind: str) -> DataFrame:
         return self._events.where(is_kind(kind) & (F.col("short_id") == words.RIG))
 
+    @property
+    def _under_way(self) -> DataFrame:
+        """run, landed: when the frames had arrived that were delayed by faults that are over;
+        travel: for how many seconds the network, and faults that never ended, may delay a frame."""
+        in_turn = Window.partitionBy("run").orderBy("number")
+        of_fault = Window.partitionBy("run", "id").orderBy("number")
+        delay = F.when(F.col("phase") == "on", F.coalesce("late", F.lit(0.0))).otherwise(0.0)
+        ended = F.coalesce(F.lag("delay").over(of_fault), F.lit(0.0))
+        is_over = (F.col("phase") == "off") & (F.col("ended") > 0)
+        return (
+            self.fault_events.withColumn("delay", delay)
+            .withColumn("ended", ended)
+            .withColumn("change", F.col("delay") - F.col("ended"))
+            .withColumn("before", F.sum("change").over(before_this(in_turn)))
+            .groupBy("run")
+            .agg(
+                F.max(F.when(is_over, F.col("time") + F.col("before"))).alias("landed"),
+                F.sum("change").alias("travel"),
+            )
+        )
+
     @cached_property
     def runs(self) -> DataFrame:
         """One row per run: the times at which it began (if that is not recorded, of its first
         event), was quiet and ended (infinite: not recorded), the time of the last event (`over`),
         and a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
-            F.lit(True).alias("did_anything"),
+            # A network that only delays frames is no fault.
+            F.max(~((F.col("id") == words.NETWORK) & (F.col("do") == "delay"))).alias(
+                "did_anything"
+            ),
             F.max(F.col("do") == "install-view").alias("views_by_hand"),
             F.sum(
                 F.when(
@@ -122,6 +147,7 @@ class RigTables:
             )
             .join(was_done, "run", how="left")
             .join(phases, "run", how="left")
+            .join(self._under_way, "run", how="left")
             .select(
                 "run",
                 "events",
@@ -129,6 +155,8 @@ class RigTables:
                 F.coalesce("quiet", never).alias("quiet"),
                 F.coalesce("end", never).alias("end"),
                 F.greatest(F.coalesce("end", never), "last").alias("over"),
+                F.coalesce("landed", F.lit(-words.INFINITY)).alias("landed"),
+                F.coalesce("travel", F.lit(0.0)).alias("travel"),
                 F.coalesce("did_anything", F.lit(False)).alias("did_anything"),
                 F.coalesce("views_by_hand", F.lit(False)).alias("views_by_hand"),
                 # A network may always repeat a frame.

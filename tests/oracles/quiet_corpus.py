@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from tests.oracles.corpus import broken, sound
+from tests.oracles.group_corpus import SILENT, nakack2
 from tests.oracles.held_corpus import CASES
 from tests.oracles.story import Story
 
 __all__ = ["CASES"]
+
+CREDITS: Final[dict[str, dict[str, Any]]] = {"UFC": {"bounds": {"ask_within": 1.0}}, "GMS": {}}
 
 
 # -- Ageing ----------------------------------------------------------------------------------------
@@ -73,3 +78,144 @@ def a_view_in_fewer_digits_lacks_the_receiver(s: Story) -> None:
 def what_is_resent_in_the_turn_of_the_view_is_still_of_the_connection(s: Story) -> None:
     n1_crashes(s).sends(6, 8).is_handed(1, "n0", "n1", who="n0").at(30.0)
     s.is_handed(2, "n0", who="n0").resends(6, 8).removes(why="aged", unacked=3)
+
+
+# -- Frames that are long under way ----------------------------------------------------------------
+
+
+def frames_are_delayed(s: Story, until: float) -> Story:
+    """A fault delays frames by five seconds, until then; the run is quiet from 3 s on."""
+    s.at(0.5).fault("delay", late=5.0).a_clean_exchange().at(until).fault("delay", "off")
+    return s.bites(1, do="delay").quiet(3.0)
+
+
+@sound(quiet_within=2.0)
+def a_frame_that_a_fault_delayed_is_acked_when_it_comes(s: Story) -> None:
+    """C1: "A frame that a fault kept arrives after its end, and is answered then"."""
+    frames_are_delayed(s, 2.0).at(9.0).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0, witness=("n1#4 t=9.010 acked to n0 conn 1 up to seqno 5",))
+def what_a_fault_delayed_has_come(s: Story) -> None:
+    frames_are_delayed(s, 2.0).at(9.01).acks(5).ends(20.0)
+
+
+def two_delays(s: Story, first_until: float) -> Story:
+    """One fault delays by five seconds from 0.5 s on, another by one from 1.9 s to 2.5 s."""
+    s.at(0.5).fault("delay", late=5.0).a_clean_exchange()
+    for time, what in sorted([(1.9, "reorder"), (first_until, "delay")]):
+        if what == "delay":
+            s.at(time).fault("delay", "off")
+        else:
+            s.at(time).fault("reorder", name="f2", late=1.0)
+    s.at(2.5).fault("reorder", "off", name="f2").bites(1, do="delay")
+    return s.bites(1, "f2", "reorder").quiet(3.0)
+
+
+@sound(quiet_within=2.0)
+def two_faults_at_once_delay_a_frame_by_both(s: Story) -> None:
+    two_delays(s, 2.0).at(10.0).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0)
+def two_faults_at_once_delay_a_frame_by_no_more(s: Story) -> None:
+    two_delays(s, 2.0).at(10.01).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0)
+def two_faults_one_after_the_other_do_not_delay_a_frame_by_both(s: Story) -> None:
+    two_delays(s, 1.8).at(8.81).acks(5).ends(20.0)
+
+
+@sound(quiet_within=2.0)
+def a_fault_that_is_begun_again_delays_as_it_says_last(s: Story) -> None:
+    s.at(0.2).fault("delay", late=50.0).at(0.5)
+    frames_are_delayed(s, 2.0).at(9.0).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0)
+def a_fault_that_is_begun_again_delays_no_longer(s: Story) -> None:
+    s.at(0.2).fault("delay", late=50.0).at(0.5)
+    frames_are_delayed(s, 2.0).fault("delay", "off").at(9.01).acks(5).ends(20.0)
+
+
+def the_network_delays(s: Story, do: str = "delay") -> Story:
+    """The network of the scenario keeps frames under way for two seconds."""
+    return s.at(0.0).fault(do, name="network", late=2.0).a_clean_exchange().quiet(3.0)
+
+
+@sound(quiet_within=2.0)
+def a_slow_network_is_crossed_three_times(s: Story) -> None:
+    """C1: "a frame travels, its answer does, and what was resent until that came"."""
+    the_network_delays(s).at(11.0).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0)
+def a_slow_network_is_crossed_three_times_at_most(s: Story) -> None:
+    the_network_delays(s).at(11.01).acks(5).ends(20.0)
+
+
+@sound(quiet_within=2.0)
+def a_network_that_loses_may_be_slow_too(s: Story) -> None:
+    the_network_delays(s, "network").at(11.0).acks(5).ends(20.0)
+
+
+@broken("C1", quiet_within=2.0)
+def a_network_that_loses_may_be_slow_and_no_more(s: Story) -> None:
+    the_network_delays(s, "network").at(11.01).acks(5).ends(20.0)
+
+
+@sound(quiet_within=2.0)
+def a_delay_that_nothing_ended_makes_the_network_slow(s: Story) -> None:
+    s.at(0.0).fault("delay", late=2.0).a_clean_exchange().bites(1, do="delay").quiet(3.0)
+    s.at(11.0).acks(5).ends(20.0)
+
+
+@sound(age_within=10.0, quiet_within=1.0)
+def a_connection_ages_later_on_a_slow_network(s: Story) -> None:
+    s.at(0.0).fault("delay", name="network", late=2.0)
+    n1_crashes(s).sends(6, 8).at(19.0).resends(6, 8).ends(30.0)
+
+
+@broken("C1", age_within=10.0, quiet_within=1.0)
+def a_connection_ages_on_a_slow_network(s: Story) -> None:
+    s.at(0.0).fault("delay", name="network", late=2.0)
+    n1_crashes(s).sends(6, 8).at(19.1).resends(6, 8).ends(30.0)
+
+
+def n0_asks_for_credits(s: Story, until: float) -> None:
+    s.at(0.0).fault("delay", name="network", late=2.0)
+    s.a_group("n0", "n1").a_clean_exchange().quiet(2.0).at(3.0).wants(30, 5)
+    s.at(until).wants(30, 5).ends(20.0)
+
+
+@sound(protocols=CREDITS)
+def an_answer_about_credits_takes_longer_on_a_slow_network(s: Story) -> None:
+    n0_asks_for_credits(s, 11.0)
+
+
+@broken("C1", protocols=CREDITS)
+def an_answer_about_credits_comes_on_a_slow_network(s: Story) -> None:
+    n0_asks_for_credits(s, 11.01)
+
+
+def all_have_what_n0_keeps(s: Story, until: float) -> None:
+    s.at(0.0).fault("delay", name="network", late=1.0).a_group().at(1.0).casts(1, 5)
+    s.at(1.1).takes(1, 5).takes(1, 5, "n2").quiet(3.0).ends(until)
+
+
+@sound(protocols=nakack2(purge_within=2.0))
+def news_of_what_all_have_takes_longer_on_a_slow_network(s: Story) -> None:
+    all_have_what_n0_keeps(s, 7.9)
+
+
+@broken("L1", protocols=nakack2(purge_within=2.0))
+def news_of_what_all_have_comes_on_a_slow_network(s: Story) -> None:
+    all_have_what_n0_keeps(s, 8.1)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#5 t=1.000 sent to the group multicasts 6..6",))
+def a_slow_network_is_nothing_that_was_done(s: Story) -> None:
+    """G1: "... nothing may be lost either, unless something was done to the run"."""
+    s.at(0.0).fault("delay", name="network", late=0.1).a_group("n0", "n1").at(0.6).inquires()
+    s.at(1.0).casts(1, 5).casts(6).at(1.1).takes(1, 5).at(5.0).alarms(6, epoch=1)

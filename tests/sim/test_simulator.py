@@ -820,6 +820,7 @@ def test_the_rig_writes_what_it_did_and_what_came_of_it() -> None:
     )
     wrote = [(time, json.loads(text)) for time, text in told.texts("rig", trace.FAULT)]
     assert wrote == [
+        (0.0, {"id": "network", "do": "delay", "phase": "on", "late": 0.01}),
         (1.0, {"id": "split", "do": "cut", "phase": "on"}),
         (2.0, {"id": "split", "do": "cut", "phase": "off"}),
         (2.0, {"id": "f2", "do": "pause", "phase": "on", "member": n1}),
