@@ -194,13 +194,13 @@ class Outbox:
         if not count:
             return
         last = lane.numbered
-        self._port.tracer.record(
-            trace.ABANDONED, now, peer=lane.dest, count=count, lo=first, hi=last, text=why
-        )
         told = self._port.abandoned
         if is_within and any(one.dest == lane.dest and one.last == first for one in told):
             # Pieces of the first message were given up with the connection: it was counted there.
             count -= 1
+        self._port.tracer.record(
+            trace.ABANDONED, now, peer=lane.dest, count=count, lo=first, hi=last, text=why
+        )
         if count:
             told.append(Abandoned(lane.dest, count, why, last))
 

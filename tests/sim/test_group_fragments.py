@@ -6,6 +6,7 @@ import pytest
 
 from stormcast.node.core.model import OOB, View, ViewId
 from stormcast.node.core.wire import DATA
+from stormcast.node.trace import ABANDONED
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
 
@@ -244,3 +245,6 @@ def test_a_message_ends_with_the_connection_in_the_middle_of_which_it_is(
     world.settle()
     assert world.got("B", "A") == [large(2)]
     assert sum(world["A"].abandoned.values()) == 1
+    told = world["A"].events(ABANDONED)
+    assert [(one.lo, one.hi, one.count) for one in told if not one.protocol] == [(1, 1, 0)]
+    assert sum(one.count for one in told) == 1
