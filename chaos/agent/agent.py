@@ -165,11 +165,14 @@ class Agent:
             self._alarm.cancel()
             self._alarm = None
         failures: list[Exception] = []
-        for driver in reversed(self.drivers):
+        drivers = self.drivers[::-1]
+        # All end before one removes anything: what waits in one driver may be lost with what
+        # another has installed.
+        for verb in [*(each.end for each in drivers), *(each.clear for each in drivers)]:
             try:
-                await driver.clear()
+                await verb()
             except (NodeError, OSError) as error:
-                # The other drivers must be cleared, too. OSError: no descriptor or process is left.
+                # The others must act, too. OSError: no descriptor or process is left.
                 failures.append(error)
         if failures:
             raise failures[0]

@@ -136,9 +136,14 @@ class Driver(Protocol):
         """Extend what was applied by another lease; RanOutError if it ended meanwhile."""
         ...
 
+    async def end(self) -> None:
+        """End all faults, and let go the packets that this driver keeps. What is installed stays
+        until `clear`: with a table of nft, the kernel removes packets that wait for nfqueue."""
+        ...
+
     async def clear(self) -> None:
-        """End all faults, release held packets, and remove all that the driver installed. May be
-        called at any time, and twice. Also called when a lease has lapsed."""
+        """Do `end` unless that is done, and remove all that the driver installed. May be called at
+        any time, and twice. Also called when a lease has lapsed."""
         ...
 
     async def release(self, fault: str | None) -> None:

@@ -199,12 +199,17 @@ class Port:
             self.queue.flush()
         self.waiting = 0
 
-    def close(self) -> None:
-        """Take the packets that are left, and close the queue and the injector."""
+    def read_on(self) -> None:
+        """Take the packets that came and were not read yet."""
         if self.queue is not None:
-            # Packets that came before the NFQUEUE rule was removed, and were not read yet.
             while self.queue.receive(self.take, BURST):
                 self.queue.flush()
+
+    def close(self) -> None:
+        """Take the packets that are left, and close the queue and the injector."""
+        # Packets that came before the NFQUEUE rule was removed.
+        self.read_on()
+        if self.queue is not None:
             self.queue.close()
             self.queue = None
         if self.injector is not None:
@@ -292,6 +297,12 @@ class NfqueueDriver:
         """Extend the lease."""
         self._check()
         self._loan(lease)
+
+    async def end(self) -> None:
+        """Let go all packets, those that were not read yet, too."""
+        self._lapse()
+        for port in self._ports:
+            port.read_on()
 
     async def clear(self) -> None:
         """Let go all packets, and remove rules, queues and sockets."""

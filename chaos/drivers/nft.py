@@ -84,6 +84,9 @@ class Plan:
         return self.places[source]
 
 
+NO_RULES: Final = Plan(chains={}, marks={}, members=(), places={})
+
+
 def plan(state: NetworkState, site: Site) -> Plan:
     """Plan the table of a site."""
     chains: dict[str, Sequence[Statement]] = {}
@@ -361,6 +364,10 @@ class NftDriver:
         table.until = inf if wanted.is_empty else begun + lease
         _check_in_time(table.site, until)
 
+    async def end(self) -> None:
+        """Remove the rules of all tables, so that no packet is dropped or marked any more."""
+        await at_once(map(self._silence, self._tables))
+
     async def clear(self) -> None:
         """Remove all tables."""
         await at_once(map(self._remove, self._tables))
@@ -369,13 +376,20 @@ class NftDriver:
         """Remove the tables that a killed agent of the same name left behind."""
         await at_once(self._nft(table.site, removal_file(self.table)) for table in self._tables)
 
+    async def _silence(self, table: _Table) -> None:
+        if table.wanted is None or table.wanted.is_empty:
+            return
+        if is_there(table.site.netns):
+            await self._nft(table.site, silence_file(self.table))
+        table.wanted, table.until = NO_RULES, inf
+
     async def _remove(self, table: _Table) -> None:
         if table.wanted is None:
             return
         # Without its namespace, a table is gone, too.
         if is_there(table.site.netns):
             # Remove the rules, read the counters, then remove the table: every drop is counted.
-            await self._nft(table.site, silence_file(self.table))
+            await self._silence(table)
             for pair, packets in (await self._counted(table)).items():
                 table.counted[pair] = table.counted.get(pair, 0) + packets
             await self._nft(table.site, removal_file(self.table))

@@ -279,6 +279,10 @@ class TcDriver:
     async def renew(self, lease: float) -> None:
         """Do nothing: the marks, which nft sets, have the lease."""
 
+    async def end(self) -> None:
+        """Do nothing: without marks nothing new comes to the queues, and what is there leaves at
+        its time."""
+
     async def clear(self) -> None:
         """Remove all queues, after they had `DRAIN_SECONDS` at most to run empty."""
         await self._collect()

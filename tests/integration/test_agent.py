@@ -136,6 +136,27 @@ def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: 
     assert pair.pass_on(sent) == sent
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [
+        faults.Rule(does="hold", match=Match(sources=("n0",))),
+        faults.Delay(sources=("n0",), dests=("n1",), delay=5.0, jitter=1.0),
+    ],
+    ids=["held", "late"],
+)
+def test_what_waits_when_everything_is_cleared_arrives(
+    waits: faults.NetworkFault, agent: AgentProcess, pair: Pair
+) -> None:
+    sent = frames(seed=4, count=100)
+    agent.apply(state(f1=waits))
+    for frame in sent:
+        pair.say("n0", frame)
+    time.sleep(0.2)
+    assert drained(pair.sockets["n1"]) == []
+    agent.clear()
+    assert drained(pair.sockets["n1"]) == sent
+
+
 def test_whoever_keeps_a_lease_in_time_has_it_and_whoever_comes_late_is_told_so(
     pair: Pair, tmp_path: Path
 ) -> None:

@@ -37,6 +37,9 @@ NAMES = ("n0", "n1")
 CUT = faults.Cut(sources=("n0",), dests=("n1",))
 STATE = NetworkState(members=NAMES, places={"n0": ("198.18.0.2",)}, faults={"f1": CUT})
 
+TAKEN_BACK = ["nft end", "other end", "nft clear", "other clear"]
+"""All faults have ended before anything is removed with which waiting packets would be lost."""
+
 
 class Noting:
     """A driver that carries out nothing."""
@@ -74,6 +77,9 @@ class Noting:
 
     async def renew(self, lease: float) -> None:
         await self._note("renew")
+
+    async def end(self) -> None:
+        await self._note("end")
 
     async def clear(self) -> None:
         await self._note("clear")
@@ -143,8 +149,7 @@ def test_a_state_is_taken_back_the_other_way_round() -> None:
         "nft apply",
         "other renew",
         "nft renew",
-        "nft clear",
-        "other clear",
+        *TAKEN_BACK,
     ]
 
 
@@ -152,7 +157,7 @@ def test_a_lease_that_nobody_renews_is_cleared_once_and_cannot_be_renewed() -> N
     async def story(agent: Agent, notes: list[str]) -> None:
         await agent.apply(STATE, 0.05)
         await lapse(agent)
-        assert notes[2:] == ["nft clear", "other clear"]
+        assert notes[2:] == TAKEN_BACK
         with pytest.raises(LapsedError):
             await agent.renew(60.0)
         await agent.apply(STATE, 60.0)
@@ -189,7 +194,7 @@ def test_faults_that_ended_before_their_lease_end_it(verb: str) -> None:
         with pytest.raises(LapsedError, match=f"nft cannot {verb}; apply again"):
             await (agent.renew(60.0) if verb == "renew" else agent.apply(STATE, 60.0))
         assert (agent.lapses, agent.left) == (1, None)
-        assert notes[-2:] == ["nft clear", "other clear"]
+        assert notes[-4:] == TAKEN_BACK
         with pytest.raises(LapsedError, match="the lease has lapsed"):
             await agent.renew(60.0)
 
@@ -240,23 +245,23 @@ def test_a_state_that_cannot_be_applied_whole_is_taken_back() -> None:
     assert play(story, fails_at="apply") == [
         "other apply",
         "nft apply",
-        "nft clear",
-        "other clear",
+        *TAKEN_BACK,
     ]
 
 
+@pytest.mark.parametrize("verb", ["end", "clear"])
 @pytest.mark.parametrize("error", [DriverError, OSError])
 def test_what_one_driver_cannot_take_back_does_not_keep_others_from_it(
-    error: type[Exception],
+    error: type[Exception], verb: str
 ) -> None:
     """OSError: an agent that has no descriptor left starts no program."""
 
     async def story(agent: Agent, _notes: list[str]) -> None:
         await agent.apply(STATE, 0.05)
         await lapse(agent)
-        assert agent.trouble == "nft cannot clear"
+        assert agent.trouble == f"nft cannot {verb}"
 
-    assert play(story, fails_at="clear", error=error)[2:] == ["nft clear", "other clear"]
+    assert play(story, fails_at=verb, error=error)[2:] == TAKEN_BACK
 
 
 def test_verbs_wait_in_line() -> None:
@@ -272,8 +277,7 @@ def test_verbs_wait_in_line() -> None:
         "nft renew",
         "other release f1",
         "nft release f1",
-        "nft clear",
-        "other clear",
+        *TAKEN_BACK,
     ]
 
 

@@ -695,6 +695,17 @@ def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
     rig.clock.advance(NEVER)
 
 
+def test_at_the_end_of_all_faults_what_was_not_read_yet_passes_too_and_the_queue_stays() -> None:
+    rig = Rig()
+    rig.apply(f1=HOLD)
+    packets = held(rig)
+    queue = rig.queues["n1"]
+    late = queue.come(DECIDE, datagram(frame(4, kind=wire.ACK), "n0", ADDRESSES["n1"]))
+    do(rig.driver.end())
+    assert [packet for _at, _verdict, packet, _data in queue.said] == [*packets, late]
+    assert queue.is_open
+
+
 def test_a_run_after_another_has_the_dice_of_the_first() -> None:
     rig = Rig()
     model = GilbertElliott(p_bad=0.2, p_good=0.4, **ENDS)

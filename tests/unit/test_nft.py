@@ -395,13 +395,18 @@ def test_counts_go_on_over_states_and_after_their_table_is_gone() -> None:
     asyncio.run(story())
 
 
-def test_a_table_is_silenced_before_it_is_counted_and_removed() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_table_is_silenced_before_it_is_counted_and_removed(ends: bool) -> None:
     async def story() -> None:
         kernel = Kernel()
         driver = NftDriver([site()], "sc1", kernel)
+        await driver.end()
         await driver.clear()
         assert kernel.files == [], "nothing was done, so nothing is undone"
         await driver.apply(state(f1=CUT), 3.0)
+        if ends:
+            await driver.end()
+            assert len(kernel.files) == 2, "the chains stay until the table is removed"
         await driver.clear()
         await driver.clear()
         assert [text for _space, text in kernel.files[1:]] == [
