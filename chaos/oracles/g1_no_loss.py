@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 from stormcast.chaos.oracles import application, g1_alarms, g1_held, g1_multicast, hand_over
 from stormcast.chaos.oracles.coverage import Range, first_gap
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import view_at
-from stormcast.chaos.oracles.history import EPSILON, Member, SenderLife, Violation
+from stormcast.chaos.oracles.groups import view_at, was_outside
+from stormcast.chaos.oracles.history import EPSILON, Member, Noted, SenderLife, Violation
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.trace import ABANDONED, SENDER_CLOSING, Event
 
 CLOSE_AT_ONCE: Final = frozenset({wire.UNICAST, wire.UNICAST2})
 """Protocols that remove a connection with the view that lacks the peer; later ones flush it."""
-GIVEN_UP: Final = frozenset({"aged", "forgot", "stop"})
+GIVEN_UP: Final = frozenset({"aged", "forgot"})
 """Reasons for which a connection may be removed at once, with all that it still held."""
 FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
 """Reasons for which a connection may be removed only after it was closing, with time to repeat."""
@@ -46,11 +46,21 @@ def was_given_up(entry: SenderLife) -> bool:
     removed = entry.removed
     if removed is None:
         return False
+    if removed.text == "stop":
+        return _was_stopping(entry, removed)
     if removed.text == "view" and removed.event.protocol in CLOSE_AT_ONCE:
-        return True
+        connection, at = entry.connection, removed.event.time
+        # In one moment several views may follow each other.
+        if was_outside(connection.sender, connection.receiver, at, at):
+            return True
     if is_held_to(entry):
         return False
     return removed.text in GIVEN_UP or (removed.text in FLUSHED and closed_as(entry) != "")
+
+
+def _was_stopping(entry: SenderLife, removed: Noted) -> bool:
+    """Whether the trace of the sender says nothing after a removal, but what its last turn does."""
+    return entry.connection.sender.events[-1].time <= removed.event.time + EPSILON
 
 
 def closed_as(entry: SenderLife) -> str:

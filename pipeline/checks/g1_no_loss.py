@@ -30,7 +30,7 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 GUARANTEE: Final = "G1"
 CLOSE_AT_ONCE: Final = ("UNICAST", "UNICAST2")
 """Protocols that remove a connection at the view that lacks the peer; later ones flush it."""
-GIVEN_UP: Final = ("aged", "forgot", "stop")
+GIVEN_UP: Final = ("aged", "forgot")
 """Reasons for which a connection may be removed at once, with all messages that it still held."""
 FLUSHED: Final = ("idle", "close", "closed", "view")
 """Reasons for which a connection may be removed only after it was closing, which gave it time to
@@ -145,19 +145,60 @@ def _removed(tables: Tables) -> DataFrame:
     was_idle = (text == "closed") & (F.col("closed_as") == "idle")
     is_silent = (text == "aged") | was_idle
     has_peer = F.coalesce(F.array_contains("view.members", F.col("dest")), F.lit(False))
-    at_once = (text == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
+    removed = tables.messages.removed_entries
+    wrong = _without_proof(tables, removed).withColumn("is_wrong", F.lit(True))
+    is_proven = F.col("is_wrong").isNull()
+    at_once = (text == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE) & is_proven
+    stopped = (text == "stop") & is_proven
     flushed = text.isin(*FLUSHED) & (F.col("closed_as") != "")
     return (
-        with_last(
-            tables.messages.removed_entries.withColumn("at", at), views, ["run", "sender"], "view"
-        )
+        with_last(removed.withColumn("at", at), views, ["run", "sender"], "view")
+        .join(F.broadcast(wrong), ["run", "sender", "number"], how="left")
         .withColumn("was_idle", was_idle)
         .withColumn("is_held_to", is_silent & has_peer)
         .withColumn(
-            "is_given_up", at_once | (~F.col("is_held_to") & (text.isin(*GIVEN_UP) | flushed))
+            "is_given_up",
+            stopped | at_once | (~F.col("is_held_to") & (text.isin(*GIVEN_UP) | flushed)),
         )
-        .drop("view")
+        .drop("view", "is_wrong")
     )
+
+
+def _without_proof(tables: Tables, removed: DataFrame) -> DataFrame:
+    """Return removals (run, sender, number) because of a view, or at a stop, that the sender's own
+    trace does not confirm: it had the receiver in its view all the time, or went on afterwards."""
+    key = ["run", "sender", "number"]
+    why = removed.select(*key, "dest", "time", "text", "protocol")
+    stops = keep(why.where("text = 'stop'"))
+    is_at_once = (F.col("text") == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
+    parted = keep(why.where(is_at_once))
+    last = tables.events.groupBy("run", F.col("short_id").alias("sender")).agg(
+        F.max("time").alias("last")
+    )
+    went_on = stops.join(last, ["run", "sender"], how="inner").where(
+        F.col("last") > F.col("time") + words.EPSILON
+    )
+    in_turn = Window.partitionBy("run", "short_id").orderBy(F.desc("place"))
+    views = tables.groups.views.select(
+        "run",
+        F.col("short_id").alias("sender"),
+        F.col("time").alias("begun"),
+        F.coalesce(F.lag("time").over(in_turn), F.lit(words.INFINITY)).alias("over"),
+        "members",
+    )
+    begin, end = F.col("time") - words.EPSILON, F.col("time") + words.EPSILON
+    was_held = (F.col("begun") <= end) & (F.col("over") >= begin)
+    lacks_it = ~F.array_contains("members", F.col("dest"))
+    stayed = (
+        parted.join(views, ["run", "sender"], how="inner")
+        .groupBy(*key)
+        .agg(
+            F.max(F.col("begun") < begin).alias("had_a_view"),
+            F.max(was_held & lacks_it).alias("was_outside"),
+        )
+        .where(F.col("had_a_view") & ~F.col("was_outside"))
+    )
+    return keep(went_on.select(*key).unionByName(stayed.select(*key)))
 
 
 def _untold(tables: Tables, lost: DataFrame, parts: DataFrame) -> DataFrame:

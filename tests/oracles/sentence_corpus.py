@@ -11,7 +11,7 @@ from stormcast.node import trace
 from stormcast.node.core import wire
 from tests.oracles.corpus import broken, sound
 from tests.oracles.group_corpus import SILENT, nakack2
-from tests.oracles.quiet_corpus import CASES
+from tests.oracles.removal_corpus import CASES
 from tests.oracles.story import Story
 
 __all__ = ["CASES"]

@@ -120,9 +120,17 @@ class Story:
         conn: int = 1,
         why: str = "closed",
         unacked: int = 0,
+        protocol: int = wire.UNICAST3,
     ) -> Self:
         return self._note(
-            trace.CONN, who, to, stream=trace.SENDER_REMOVED, conn=conn, text=why, lo=unacked
+            trace.CONN,
+            who,
+            to,
+            protocol=protocol,
+            stream=trace.SENDER_REMOVED,
+            conn=conn,
+            text=why,
+            lo=unacked,
         )
 
     def sends(
