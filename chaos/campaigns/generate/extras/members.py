@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.draw import Names
@@ -13,7 +14,8 @@ from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.member.loads import FLAGS
 
-LATE_SHARE = 0.3
+LATE_SHARE: Final = 0.3
+"""The share of scenarios with departures in which a member is late."""
 
 
 def departures(scenario: Scenario, random: Random) -> Scenario:
