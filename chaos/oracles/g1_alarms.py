@@ -63,7 +63,7 @@ def disturbed_at(evidence: Evidence) -> float:
 def _long_delays(evidence: Evidence) -> list[float]:
     """Return the times at which delays began that together may outlast the alarm about a gap: what
     is late is then as good as lost."""
-    late = [step for step in evidence.rig.delays if step.begins and step.late]
+    late = [step for step in evidence.rig.noted if step.begins and step.late]
     alarms = [
         float(member.protocols[name].get("gap_alarm", inf))
         for member in evidence.members.values()

@@ -96,8 +96,8 @@ class RigRecord:
     def __init__(self, trace: Member, defects: list[str]) -> None:
         self.steps: list[FaultStep] = []
         """In the order in which they were done."""
-        self.delays: list[FaultStep] = []
-        """All steps, with the delays of the network as it is: they were not done to the run."""
+        self.noted: list[FaultStep] = []
+        """All steps but deaths, and that the network delays frames by itself, which is no step."""
         self.probes: list[Probe] = []
         self.deaths: list[Death] = []
         self.trace = trace
@@ -125,7 +125,7 @@ class RigRecord:
                     self._note_exit(event.time, _fields(text))
 
     def _note_step(self, step: FaultStep) -> None:
-        self.delays.append(step)
+        self.noted.append(step)
         if (step.id, step.do) != _SLOW_NETWORK:
             self.steps.append(step)
 
@@ -163,7 +163,7 @@ class RigRecord:
         """How long frames were, and may still be, under way."""
         acting: dict[str, float] = {}
         landed = -inf
-        for step in self.delays:
+        for step in self.noted:
             if step.id in acting:
                 if not step.begins:
                     landed = max(landed, step.time + sum(acting.values()))
