@@ -9,9 +9,11 @@ import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.campaigns.generate.extras.changes import largest
 from stormcast.chaos.campaigns.generate.extras.deadlines import REGROUPED, gives_nothing_up
 from stormcast.chaos.campaigns.search import outcome_of
 from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import run_scenario
@@ -79,12 +81,19 @@ def test_who_may_not_find_the_others_when_it_is_started_is_one(action: faults.Ac
     assert not gives_nothing_up(with_steps(CRASH, other))
 
 
-def test_so_are_messages_in_pieces_of_a_group() -> None:
-    """Of some a member is owed the last pieces only: of seeds 213, 1800 and 3145, for example."""
-    scenario = with_steps()
-    large = replace(scenario.workload[0], size=(100, 100_000))
-    assert gives_nothing_up(scenario)
-    assert not gives_nothing_up(replace(scenario, workload=(large,)))
+def test_messages_in_pieces_have_deadlines_too() -> None:
+    """Whoever comes amid such a message is not owed it, and all others are."""
+    large = [
+        seed for seed, scenario in expecting().items() if scenario.needs and in_pieces(scenario)
+    ]
+    assert len(large) >= 5
+    for seed in large:
+        assert outcome_of(seed).outcome.verdict is Verdict.HOLDS, seed
+
+
+def in_pieces(scenario: Scenario) -> bool:
+    frag = settings_of(scenario).of("FRAG")
+    return frag is not None and largest(scenario) > frag.frag_size
 
 
 @pytest.mark.slow
