@@ -112,10 +112,10 @@ def test_a_run_that_cannot_be_measured_costs_no_other_its_metrics(
     """Neither one that is odd, nor one for which measuring crashes."""
     whole = gather.lives_of
 
-    def crashing(rows: Any, faults: Any) -> Any:
+    def crashing(rows: Any, *more: Any) -> Any:
         if any(row.name == "n2" for row in rows):
             raise KeyError("bit")
-        return whole(rows, faults)
+        return whole(rows, *more)
 
     monkeypatch.setattr(gather, "lives_of", crashing)
     order = an_order(
