@@ -44,8 +44,9 @@ MOST_GONE: Final = 1 << 16
 """Forgotten incarnations, as there were too many or their key was dropped: of each only the highest
 number is kept."""
 LATE_SECONDS: Final = 10.0
-"""Seconds, up to twice as many, for which a frame is taken after one that its sealer made later. A
-network and a connection that ends hold frames back for less."""
+"""Seconds, up to twice as many, for which a datagram is taken after one that its sealer made later:
+a network holds it back for less. Connections may hold frames back for much longer, as what a slow
+one has to send waits without a bound, and hellos on other connections overtake it."""
 DRAWN: Final = 16
 """Bytes that an incarnation draws."""
 
@@ -275,7 +276,8 @@ class Seals:
             self._put_away(self._silent_longest(self._strangers))
 
     def tick(self, now: float) -> None:
-        """Refuse what is late by more than a period from now on; see `LATE_SECONDS`."""
+        """Refuse what is late by more than a period from now on; see `LATE_SECONDS`. Never called
+        where frames come over connections."""
         if now >= self._period_ends:
             self._period_ends = now + LATE_SECONDS
             for sealer in self._sealers.values():

@@ -24,6 +24,7 @@ from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
 from stormcast.node.settings.rules import losing_below
+from stormcast.node.settings.transports import STREAMS
 from stormcast.node.stack.accepting import Acceptor
 from stormcast.node.stack.attributes import Attributes
 from stormcast.node.stack.before_leaving import BeforeLeaving
@@ -290,7 +291,7 @@ class Stack:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self._now = now
-        if self._seals is not None:
+        if self._seals is not None and self.settings.transport not in STREAMS:
             self._seals.tick(now)
         if self._before_leaving.look_at <= now:
             self._before_leaving.look(now)

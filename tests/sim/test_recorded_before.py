@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
@@ -41,11 +42,11 @@ class Speaker:
 class Newcomer:
     """c, which has just come into a view with b."""
 
-    def __init__(self) -> None:
+    def __init__(self, stack: str = "udp") -> None:
         cluster = hash64(CLUSTER.encode()) & 0xFFFFFFFF
         tracer = Tracer(C.short, 0, hash64, lambda _block: None)
         fd = {"timeout": FD_TIMEOUT, "interval": 0.5}
-        settings = load_settings("udp", "fast", protocols={"FD_ALL3": fd})
+        settings = load_settings(stack, "fast", protocols={"FD_ALL3": fd})
         self.now = 0.0
         self.stack = Stack(
             C, CLUSTER, settings, hash64, tracer, 0.0, dice=Random(1),
@@ -86,3 +87,16 @@ def test_a_dead_member_is_not_kept_alive_by_what_it_said_before_a_member_came() 
         assert c.now < 2 * LATE_SECONDS + 3 * FD_TIMEOUT
     assert c.now > LATE_SECONDS, "at first it is not told from what the network reordered"
     assert c.stack.record.refused["replayed"] > 0
+
+
+@pytest.mark.parametrize(("stack", "is_taken"), [("tcp", True), ("tcp-nio2", True), ("udp", False)])
+def test_what_waited_long_for_a_slow_connection_is_taken(stack: str, *, is_taken: bool) -> None:
+    """It was sealed before a hello that another connection brought at once."""
+    b, c = Speaker(B), Newcomer(stack)
+    c.hears(b.beats())
+    waiting = b.beats()
+    c.hears(b.beats())
+    c.waits(2 * LATE_SECONDS + 1.0)
+    assert not c.stack.record.refused.get("replayed")
+    c.hears(waiting)
+    assert (not c.stack.record.refused.get("replayed")) is is_taken
