@@ -209,6 +209,12 @@ class Connection:
             self._flush()
 
     def _flush(self) -> None:
+        self._write()
+        # Nobody else knows of this room if everything has left: no event follows.
+        if self.state is not State.CLOSED:
+            self._table.on_room()
+
+    def _write(self) -> None:
         out, gather = self.out, self._table.gather
         while out.parts:
             try:
@@ -236,8 +242,6 @@ class Connection:
         self._flush()
         if self.is_rationed:
             self._table.strangers.note_waiting(self)
-        if self.state is not State.CLOSED:
-            self._table.on_room()
 
     # -- Receiving -----------------------------------------------------------------------------
 

@@ -123,9 +123,6 @@ class TcpTransport(Transport):
             connection.flush()
             if connection.is_rationed:
                 self._table.strangers.note_waiting(connection)
-            # If everything has left at once, no later event reports that there is room.
-            if self.room.is_full:
-                self._table.on_room()
 
     def _queue(
         self,

@@ -364,6 +364,23 @@ async def test_what_waited_for_a_connection_that_fails_is_counted_and_told(
     closed.close()
 
 
+@both
+@with_and_without_key
+@on_a_loop
+async def test_the_outbox_is_open_again_once_what_waited_for_a_connection_has_left(
+    kind: type[TcpConfig], key: ClusterKey | None
+) -> None:
+    """All leaves in the one write that follows the hello: nothing else happens afterwards."""
+    config = tcp(kind, drop_when_full=False, queue_frames=4)
+    async with stations(config, "a", "b", key=key) as (a, b):
+        meet(a, b)
+        a.send(b.short, *[b"x"] * 10)
+        assert a.transport.room.is_full
+        await until(lambda: len(b.got) == 10)
+        assert a.transport.queued() == (0, 0)
+        assert not a.transport.room.is_full
+
+
 @on_a_loop
 async def test_what_was_thrown_away_without_a_connection_is_told_when_there_is_one() -> None:
     """Not before: only then can the member be told what it missed. And once."""
