@@ -136,6 +136,6 @@ def _loosened(name: str, bound: float, lateness: float) -> float:
     other are closer when the first was late."""
     if name.endswith("_within"):
         return bound + lateness
-    if name.endswith("_spacing"):
+    if name.endswith(("_spacing", "_patience")):
         return max(bound / 2, bound - lateness) if lateness else bound
     return bound
