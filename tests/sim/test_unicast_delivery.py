@@ -198,6 +198,28 @@ def test_five_oob_messages_that_travelled_alone_arrive_from_one_datagram(
 
 
 @on_every_generation
+def test_oob_messages_that_came_during_a_stall_wait_for_no_gap(
+    generation: str, timing: str
+) -> None:
+    """P-02: they overtake what is missing as soon as the application listens again, each once."""
+    pair = Pair(generation, timing)
+    pair.open(1)
+    held = pair.hold("A", DATA, 3)
+    pair.b.consume(consuming=False)
+    for payload, flags in ((b"2", 0), (b"3", 0), (b"4", OOB), (b"5", 0), (b"6", OOB)):
+        pair.a.send(payload, flags=flags)
+    pair.deliver()
+    assert pair.b.delivered == []
+    pair.b.consume(consuming=True)
+    assert pair.b.delivered == [b"2", b"4", b"6"]
+
+    pair.release(held)
+    pair.settle()
+    assert pair.b.delivered == [b"2", b"4", b"6", b"3", b"5"]
+    pair.assert_idle()
+
+
+@on_every_generation
 def test_messages_that_must_not_be_bundled_arrive_one_by_one(generation: str, timing: str) -> None:
     """N-27, unicast half: 100 DONT_BUNDLE messages of a turn are 100 frames and 100 deliveries."""
     pair = Pair(generation, timing, max_batch=None)

@@ -330,6 +330,28 @@ def test_what_a_stranger_sent_out_of_order_is_not_remembered_without_end() -> No
     assert sorted(map(int, member.delivered)) == list(range(1, 403))
 
 
+@pytest.mark.parametrize(("number", "early"), [(3, [3, 5, 7]), (MAX_AHEAD, [])])
+def test_what_a_stranger_sent_during_a_stall_overtakes_as_little(
+    number: int, early: list[int]
+) -> None:
+    world = GroupWorld("AB")
+    member, source = world["B"], 0x7000_0000
+    protocol = member.stack.unicast.protocol
+
+    def send(lo: int, flags: int = OOB) -> None:
+        member.receive(frame(source, member.short, protocol, lo, b"%d" % lo, flags=flags))
+
+    send(1, FIRST)
+    member.consume(consuming=False)
+    for place in range(number):
+        send(3 + 2 * place)
+    member.consume(consuming=True)
+    assert list(map(int, member.delivered)) == [1, *early]
+    for lo in range(2, 3 + 2 * number):
+        send(lo, 0)
+    assert sorted(map(int, member.delivered)) == list(range(1, 3 + 2 * number))
+
+
 def journal_bytes(member: Member) -> int:
     """What the member's journal has grown by since the last call."""
     member.host.tracer.seal()

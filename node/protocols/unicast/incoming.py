@@ -21,7 +21,12 @@ from stormcast.node.protocols.unicast.reports import Reports
 from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import Tombstones
-from stormcast.node.protocols.windowed import is_withholding, take_new, unpack_arrival_untrusted
+from stormcast.node.protocols.windowed import (
+    hand_up_oob,
+    is_withholding,
+    take_new,
+    unpack_arrival_untrusted,
+)
 
 MAX_AHEAD: Final = 8
 """Pieces that a stranger's window holds while OOB messages overtake others: their places are
@@ -138,9 +143,17 @@ class Incoming:
         waited = entry.window.delivered - before
         if waited:
             self._after_data(entry, waited, 0, 0, now)
-            if entry.is_stranger:
-                self._receivers.count_stranger(entry)
+        waited += self._deliver_early(entry, now)
+        if waited and entry.is_stranger:
+            self._receivers.count_stranger(entry)
         return waited
+
+    def _deliver_early(self, entry: ReceiverEntry, now: float) -> int:
+        """Hand up the OOB messages that came behind a gap, unless they must wait for their turn."""
+        window = entry.window
+        if entry.is_stranger and window.pieces() >= MAX_AHEAD:
+            return 0
+        return hand_up_oob(self._port, window, entry.conn, entry.epoch, 0, now)
 
     def visit(self, entry: ReceiverEntry, now: float) -> None:
         """Ack, ask and report, each if it is time, and set the moment of the next visit."""
