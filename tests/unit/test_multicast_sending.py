@@ -109,8 +109,10 @@ def test_own_messages_that_could_not_be_handed_up_wait_on(monkeypatch: pytest.Mo
         patch.setattr(outgoing, "hand_to_self", out_of_memory)
         with pytest.raises(MemoryError):
             parts.outgoing.deliver_held(1.0)
-    assert parts.outgoing.deliver_held(2.0) == 2
-    assert parts.delivered() == [(1, 1), (2, 2)]
+    parts.send(b"3")
+    assert parts.state.own_delivered == 0
+    assert parts.outgoing.deliver_held(2.0) == 3
+    assert parts.delivered() == [(1, 1), (2, 2), (3, 3)]
 
 
 def out_of_memory(*_rest: object) -> None:

@@ -82,10 +82,11 @@ class Outgoing:
                 own.high,
             )
             self._emit(lo, batch, wire.GROUP)
-            if self._state.is_consuming or (flags & DONT_LOOPBACK and not self._held):
-                self._hand(lo, body, payloads, flags, now)
-            else:
+            # Behind those that wait, in order (G3): they may still do where handing up failed.
+            if self._held or not (self._state.is_consuming or flags & DONT_LOOPBACK):
                 self._held.append(HeldOwn(lo, body, list(payloads), flags))
+            else:
+                self._hand(lo, body, payloads, flags, now)
         except BaseException:
             self._take_back(body, recorded)
             raise
