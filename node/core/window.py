@@ -2,6 +2,8 @@
 
 Both are bounded in messages and in bytes, refuse without changing what they hold, and cost O(1)
 per batch while traffic is in order. Only gaps, overlaps, duplicates and partial purges cost more.
+
+A step first makes what may need memory, and assigns last: where there is none, nothing has changed.
 """
 
 from __future__ import annotations
@@ -226,8 +228,9 @@ class ReceiveWindow(Generic[T]):
             and (not self.bytes or self.bytes + size <= self.capacity_bytes)
         ):
             piece: Piece[T] = _new_tuple(Piece, (lo, hi, size, item))
+            held = self.bytes + size
             self._ready.append(piece)
-            self.bytes += size
+            self.bytes = held
             self.deliverable = hi
             if hi > self.seen:
                 self.seen = hi
@@ -258,38 +261,48 @@ class ReceiveWindow(Generic[T]):
         """Take everything that is next in order."""
         ready = self._ready
         if ready:
+            left = self.bytes - sum(piece.size for piece in ready) if self._islands else 0
             self._ready = []
             self.delivered = self.deliverable
-            if self._islands:
-                self.bytes -= sum(piece.size for piece in ready)
-            else:
-                self.bytes = 0
+            self.bytes = left
         return ready
 
     def put_back(self, pieces: list[Piece[T]]) -> None:
         """Hold the last pieces again that `take_ready` returned or `pass_next` counted: they were
         not delivered."""
         if pieces:
+            delivered = pieces[0].lo - 1
+            held = self.bytes + sum(piece.size for piece in pieces)
             self._ready[:0] = pieces
-            self.delivered = pieces[0].lo - 1
-            self.bytes += sum(piece.size for piece in pieces)
+            self.delivered = delivered
+            self.bytes = held
+        # What failed may have been an `add` that came no further.
+        self._absorb()
 
     def take_early(self, may_overtake: Callable[[T], bool]) -> list[Piece[T]]:
         """Take the pieces behind a gap that may be delivered ahead of it, and keep their places."""
         taken: list[Piece[T]] = []
-        for at, piece in enumerate(self._islands):
+        islands: list[Piece[T]] = []
+        left = self.bytes
+        for piece in self._islands:
             if piece.item is not None and may_overtake(piece.item):
                 taken.append(piece)
-                self._islands[at] = Piece(piece.lo, piece.hi, 0, None)
-                self.bytes -= piece.size
+                islands.append(Piece(piece.lo, piece.hi, 0, None))
+                left -= piece.size
+            else:
+                islands.append(piece)
+        self._islands = islands
+        self.bytes = left
         return taken
 
     def put_back_early(self, pieces: list[Piece[T]]) -> None:
         """Hold pieces again of which only the places are held: they were not delivered."""
         by_place = {piece.lo: piece for piece in pieces}
-        for held in (self._ready, self._islands):
-            held[:] = [by_place.get(piece.lo, piece) for piece in held]
-        self.bytes += sum(piece.size for piece in pieces)
+        ready = [by_place.get(piece.lo, piece) for piece in self._ready]
+        islands = [by_place.get(piece.lo, piece) for piece in self._islands]
+        held = sum(piece.size for piece in ready) + sum(piece.size for piece in islands)
+        self._ready, self._islands = ready, islands
+        self.bytes = held
 
     def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
         """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""
@@ -315,19 +328,21 @@ class ReceiveWindow(Generic[T]):
         if seqno <= self.deliverable:
             return 0
         skipped = seqno - self.deliverable
-        islands, self._islands = self._islands, []
-        self.deliverable = seqno
-        self.seen = max(self.seen, seqno)
-        for piece in islands:
+        ready = self._ready.copy()
+        islands: list[Piece[T]] = []
+        for piece in self._islands:
             if piece.hi <= seqno:
                 skipped -= piece.hi - piece.lo + 1
-                self._ready.append(piece)
+                ready.append(piece)
             else:
                 if piece.lo <= seqno:
                     skipped -= seqno - piece.lo + 1
-                    self._ready.append(piece._replace(hi=seqno, size=0))
+                    ready.append(piece._replace(hi=seqno, size=0))
                     piece = piece._replace(lo=seqno + 1)  # noqa: PLW2901 the rest of it
-                self._islands.append(piece)
+                islands.append(piece)
+        self._ready, self._islands = ready, islands
+        self.deliverable = seqno
+        self.seen = max(self.seen, seqno)
         self._absorb()
         if not self._ready:
             self.delivered = self.deliverable
@@ -345,18 +360,25 @@ class ReceiveWindow(Generic[T]):
             if self.bytes and self.bytes + size > self.capacity_bytes:
                 return []
             piece = Piece(lo, hi, size, item)
+            held = self.bytes + size
             islands.append(piece)
-            self.bytes += size
+            self.bytes = held
             return [piece]
         new: list[Piece[T]] = []
-        for gap_lo, gap_hi in self._absent(first, last):
-            # A trimmed piece keeps the whole batch alive, so it is charged for the whole.
-            piece = Piece(gap_lo, gap_hi, size, item)
-            if not oob and not self._make_room(piece):
-                continue
-            self._store(Piece(gap_lo, gap_hi, 0, None) if oob else piece)
-            new.append(piece)
-        self._absorb()
+        try:
+            for gap_lo, gap_hi in self._absent(first, last):
+                # A trimmed piece keeps the whole batch alive, so it is charged for the whole.
+                piece = Piece(gap_lo, gap_hi, size, item)
+                if not oob and not self._make_room(piece):
+                    continue
+                new.append(piece)
+                self._store(Piece(gap_lo, gap_hi, 0, None) if oob else piece)
+            self._absorb()
+        except BaseException:
+            if oob:
+                # Nobody gets them: a place is only for what was delivered.
+                self.put_back_early(new)
+            raise
         return new
 
     def _absent(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -391,24 +413,28 @@ class ReceiveWindow(Generic[T]):
         if freed < excess and freed < self.bytes:
             return False
         # The place of messages delivered out of band stays, else a copy is delivered too (G2).
+        left = self.bytes - freed
         islands[at:] = [island for island in islands[at:] if not island.size]
-        self.bytes -= freed
+        self.bytes = left
         return True
 
     def _store(self, piece: Piece[T]) -> None:
         index = bisect_right(self._islands, piece.lo, key=lambda island: island.lo)
+        held = self.bytes + piece.size
         self._islands.insert(index, piece)
-        self.bytes += piece.size
+        self.bytes = held
 
     def _absorb(self) -> None:
         """Move the islands that no gap precedes any more to the ready pieces."""
         islands = self._islands
-        reached = 0
+        reached, end = 0, self.deliverable
         for piece in islands:
-            if piece.lo != self.deliverable + 1:
+            if piece.lo != end + 1:
                 break
-            self.deliverable = piece.hi
-            self._ready.append(piece)
+            end = piece.hi
             reached += 1
         if reached:
-            del islands[:reached]
+            left = islands[reached:]
+            self._ready += islands[:reached]
+            self._islands = left
+            self.deliverable = end

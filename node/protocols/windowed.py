@@ -127,11 +127,15 @@ def take_new(
     if not new:
         drop_refused(port, window, head)
         return 0
-    if oob:
-        _hand_up_early(port, window, new, conn, epoch, view, now)
     taken = 0
     for piece in new:
         taken += piece.hi - piece.lo + 1
+    if oob:
+        try:
+            _hand_up_early(port, window, new, conn, epoch, view, now)
+        except BaseException:
+            window.put_back_early(new)
+            raise
     return taken
 
 
@@ -141,8 +145,13 @@ def hand_up_oob(
     """Hand up the OOB messages that came behind a gap while the application took nothing. Returns
     how many there are."""
     pieces = window.take_early(_is_oob)
-    _hand_up_early(port, window, pieces, conn, epoch, view, now)
-    return sum(piece.hi - piece.lo + 1 for piece in pieces)
+    try:
+        taken = sum(piece.hi - piece.lo + 1 for piece in pieces)
+        _hand_up_early(port, window, pieces, conn, epoch, view, now)
+    except BaseException:
+        window.put_back_early(pieces)
+        raise
+    return taken
 
 
 def _hand_up_early(
@@ -154,16 +163,13 @@ def _hand_up_early(
     view: int,
     now: float,
 ) -> None:
-    """Hand up OOB messages whose places the window keeps. What cannot be handed up, for a bug or
-    for want of memory, the window holds again."""
-    lo = 0
-    try:
-        for lo, hi, _size, arrival in pieces:
-            assert arrival is not None, "a place is not taken"
-            hand_up(port, arrival, lo, hi, conn, epoch, view, window.delivered, now)
-    except BaseException:
-        window.put_back_early([piece for piece in pieces if piece.lo >= lo])
-        raise
+    """Hand up OOB messages whose places the window keeps. `pieces` are then those that could not
+    be handed up, for a bug or for want of memory: the window has to hold them again."""
+    while pieces:
+        lo, hi, _size, arrival = pieces[0]
+        assert arrival is not None, "a place is not taken"
+        hand_up(port, arrival, lo, hi, conn, epoch, view, window.delivered, now)
+        del pieces[0]
 
 
 def _is_oob(arrival: Arrival) -> bool:

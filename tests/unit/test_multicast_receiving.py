@@ -232,9 +232,10 @@ def test_what_failed_when_it_came_is_handed_up_though_nothing_follows(
     assert (entry.window.delivered, entry.window.bytes, len(entry.kept)) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("step", ["hand_up", "_hand_up_early"])
 @pytest.mark.parametrize("is_stalled", [False, True])
 def test_an_oob_message_that_failed_is_not_delivered_by_its_place(
-    monkeypatch: pytest.MonkeyPatch, *, is_stalled: bool
+    step: str, monkeypatch: pytest.MonkeyPatch, *, is_stalled: bool
 ) -> None:
     """2 overtakes 1, as it comes or when a stall is over, and fails: it overtakes 1 later."""
     parts = Receiver()
@@ -244,7 +245,7 @@ def test_an_oob_message_that_failed_is_not_delivered_by_its_place(
         parts.data_comes(2, b"x", flags=OOB)
         parts.state.is_consuming = True
     with monkeypatch.context() as patch:
-        patch.setattr(windowed, "hand_up", out_of_memory)
+        patch.setattr(windowed, step, out_of_memory)
         with pytest.raises(MemoryError):
             parts.incoming.deliver_untaken(0.0) if is_stalled else parts.data_comes(
                 2, b"x", flags=OOB

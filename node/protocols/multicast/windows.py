@@ -67,8 +67,10 @@ class Windows:
     def deliver_ready(self, entry: Inbound, now: float) -> None:
         """Hand up what is next in order."""
         port, view, keeps = self._port, self._state.view_number, self.keeps
-        lo, pieces = 0, entry.window.take_ready()
+        lo = 0
+        pieces: list[Piece[Arrival]] = []
         try:
+            pieces = entry.window.take_ready()
             for lo, hi, _size, arrival in pieces:
                 if arrival is not None:
                     if keeps and (not entry.kept or entry.kept[-1] is not arrival):

@@ -73,8 +73,9 @@ class Receivers:
     def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         """Hand up what is next in order."""
         port, lo = self._port, 0
-        pieces = entry.window.take_ready()
+        pieces: list[Piece[Arrival]] = []
         try:
+            pieces = entry.window.take_ready()
             for lo, hi, _size, arrival in pieces:
                 if arrival is not None:
                     hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
