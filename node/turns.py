@@ -83,25 +83,38 @@ class Turns:
         self.turn()
 
     def stop(self) -> None:
-        """Stop the stack: send its last frames, and hand over its last messages."""
+        """Stop the stack: send its last frames, and hand over its last messages. Nobody comes back
+        for what is left: whatever fails, the rest is done, and the first failure raised behind it.
+        """
         self.is_running = False
         if self._timer is not None:
             self._timer.cancel()
         frames = self._stack.stop(self._now())
         news = self._stack.take_news()
         self._plan_places(news)
-        _do(self._places)
-        self._transport.send(frames)
-        try:
-            # What a turn that failed has left.
-            _do(self._steps)
-            # A receive window that ends hands up the messages that waited in it: they were acked.
+        failures = _do_all(self._places)
+        failures += _do_all(deque([partial(self._transport.send, frames)]))
+        # What a turn that failed has left.
+        failures += _do_all(self._steps)
+        failures += self._hand_over_last(news.views)
+        failures += _do_all(deque(partial(self._tell_abandoned, one) for one in news.abandoned))
+        if failures:
+            raise failures[0]
+
+    def _hand_over_last(self, views: list[View]) -> list[BaseException]:
+        """Hand over what is left; return what failed. A receive window that ends hands up the
+        messages that waited in it: they were acked."""
+        failures: list[BaseException] = []
+        deliveries = self._take_deliveries()
+        # With each failure a message or a view is past, at least.
+        tries = len(deliveries) + len(views)
+        while deliveries and len(failures) < tries:
+            try:
+                self._hand_over(deliveries, views)
+            except BaseException as failure:  # noqa: BLE001 it is raised when all is done
+                failures.append(failure)
             deliveries = self._take_deliveries()
-            if deliveries:
-                self._hand_over(deliveries, news.views)
-        finally:
-            self._steps.extend(partial(self._tell_abandoned, one) for one in news.abandoned)
-            _do(self._steps)
+        return failures
 
     # -- When ----------------------------------------------------------------------------------
 
@@ -259,16 +272,16 @@ class Turns:
 
     def _take_deliveries(self) -> list[Delivery]:
         """Return what is to be handed over: first what a turn that failed has left."""
-        deliveries = self._unhanded + self._stack.take_deliveries()
-        self._unhanded = []
+        self._unhanded += self._stack.take_deliveries()
+        deliveries, self._unhanded = self._unhanded, []
         return deliveries
 
     def _hand_over(self, deliveries: list[Delivery], views: list[View]) -> None:
         """Hand over deliveries, and tell of each view before the first message of who is new in it.
         Views without such a message are told of when frames have left."""
-        first_views = _first_views(views, self._view, self._told)
         start = 0
         try:
+            first_views = _first_views(views, self._view, self._told)
             for at, delivery in enumerate(deliveries):
                 until = first_views.get(delivery.source, 0)
                 if until > self._told:
@@ -300,6 +313,17 @@ def _do(steps: deque[Callable[[], None]]) -> None:
     others for ever."""
     while steps:
         steps.popleft()()
+
+
+def _do_all(steps: deque[Callable[[], None]]) -> list[BaseException]:
+    """Do what was noted, whatever fails; return what failed."""
+    failures: list[BaseException] = []
+    while steps:
+        try:
+            _do(steps)
+        except BaseException as failure:  # noqa: BLE001 the caller raises it
+            failures.append(failure)
+    return failures
 
 
 def _first_views(views: list[View], before: View | None, told: int) -> dict[int, int]:

@@ -310,6 +310,34 @@ async def test_a_callback_that_exits_takes_no_other_news() -> None:
     assert told(member) == ["view 1", "view 2", "abandoned 3", "abandoned 4", "view 3"]
 
 
+@pytest.mark.parametrize("fails", ["trust", "send", "a:2", "a1", "b1", "abandoned 3"])
+@on_a_loop
+async def test_a_failure_at_the_end_of_a_member_takes_nothing_else(fails: str) -> None:
+    """A turn left a notice, the windows had messages, and the stack gives something up."""
+    member = Member()
+    member.news = News([], [], [], [Abandoned(1, 1, "aged", 1), Abandoned(1, 2, "aged", 2)])
+    turns = member.turns
+    real = turns.on_abandoned
+    turns.on_abandoned = Exits(real, "count=1")
+    with pytest.raises(KeyboardInterrupt):
+        turns.turn()
+    turns.on_abandoned = Exits(real, "count=2" if fails.startswith("abandoned") else "none")
+    turns.on_deliveries = Exits(turns.on_deliveries, fails)
+    turns.on_view = Exits(turns.on_view, fails)
+    if fails in {"trust", "send"}:
+        setattr(member, fails, Exits(getattr(member, fails), ""))
+    views = [view(1, A), view(2, A, B)]
+    lost = [Abandoned(1, 3, "stop", 3), Abandoned(1, 4, "stop", 4)]
+    member.news = News(views, [], [], lost, [A, B], [])
+    member.arrived = [Batch(A, "a1"), Batch(B, "b1")]
+    with pytest.raises(KeyboardInterrupt):
+        turns.stop()
+    assert "|".join(told(member)).replace("abandoned ", "").replace("deliver ", "") == (
+        "1|2|view 1|[a1]|view 2|[b1]|3|4"
+    )
+    assert {"trust a", "trust b", "send ['goodbye']"} <= set(member.log)
+
+
 @pytest.mark.parametrize("fails", ["locate", "send", "change", "on_view"])
 @on_a_loop
 async def test_news_outlast_a_turn_that_failed(fails: str) -> None:
