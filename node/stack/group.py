@@ -6,6 +6,7 @@ read it to see how a suspicion leads to a view, and a view to windows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
@@ -212,10 +213,14 @@ class Group:
         """Pass events on until none is left."""
         port = self._port
         while port.events:
-            events, port.events = iter(port.events), []
+            events, port.events = deque(port.events), []
             try:
-                for event in events:
-                    self.on_event(event, now)
+                while events:
+                    event = events[0]
+                    if isinstance(event, Install):
+                        # Before the event is taken: where this fails, the next turn installs it.
+                        self.multicast.hand_up_ending(event.view, event.digest, event.mutual, now)
+                    self.on_event(events.popleft(), now)
             except BaseException:
                 # A bug in one: the others are passed on in the next turn, before newer ones.
                 port.events[:0] = events
@@ -283,7 +288,6 @@ class Group:
         """Install digest and view in one step: the same view at all layers, always in the same
         order."""
         self._port.locate(event.view.members)
-        self.multicast.hand_up_ending(event.view, event.digest, event.mutual, now)
         # The record first: what windows write next belongs to this view.
         self._adopt(event, now)
         self._port.contacts.on_view(event.view.members)

@@ -192,6 +192,26 @@ def test_events_behind_one_that_failed_are_passed_on(monkeypatch: pytest.MonkeyP
     assert passed == [2, 3]
 
 
+def test_a_view_outlasts_the_messages_of_the_one_before_it_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B's application is stalled when A leaves: the view of B alone comes, behind A's message."""
+    two = Two("udp")
+    two.b.set_consuming(False, two.now)
+    assert two.a.try_send(GROUP, b"last")
+    two.run(0.1)
+    hand_up = Once(windows.hand_up)
+    monkeypatch.setattr(windows, "hand_up", hand_up)
+    hand_up.fail()
+    alone = View(ViewId(2, B), (B,))
+    with pytest.raises(MemoryError):
+        two.b.install_view(alone, two.now)
+    two.b.end_turn(two.now)
+    assert two.b.views[-1] == alone
+    two.b.set_consuming(True, two.now)
+    assert [bytes(one) for batch in two.b.take_deliveries() for one in batch] == [b"last"]
+
+
 def test_a_look_that_failed_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sends to B and C, which answer nothing. The repeat to B fails once: both are repeated."""
     a = Two().a
