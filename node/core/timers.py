@@ -40,14 +40,15 @@ class Timers(Generic[K]):
             return
         before = self._when.get(key)
         if before != when:
-            self._when[key] = when
+            # The heap first: where there is no memory for its entry, the key is not set.
             heappush(self._heap, (when, next(self._order), key))
-            if len(self._heap) > _SLACK + 2 * len(self._when):
-                self._compact()
+            self._when[key] = when
             if when < self.earliest:
                 self.earliest = when
             elif before == self.earliest:
                 self.is_moved = True
+            if len(self._heap) > _SLACK + 2 * len(self._when):
+                self._compact()
 
     def _compact(self) -> None:
         """Remove entries of moved or cancelled keys: a timer that moves all the time must not fill

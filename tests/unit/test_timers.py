@@ -259,6 +259,23 @@ def test_a_key_that_is_not_handled_for_a_bug_ends_no_timer(failing: str) -> None
     assert timers.next_deadline() == inf
 
 
+def test_a_key_that_could_not_be_set_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = armed(a=5.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("stormcast.node.core.timers.heappush", out_of_memory)
+        for key in "ab":
+            with pytest.raises(MemoryError):
+                timers.set(key, 1.0)
+    assert timers.next_deadline() == 5.0
+    for key in "ab":
+        timers.set_earlier(key, 2.0)
+    assert list(timers.take_due(2.0)) == ["a", "b"]
+
+
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
+
+
 def test_what_was_set_or_cancelled_before_a_bug_stays_so() -> None:
     timers = armed(a=1.0, b=1.0, c=1.0, d=1.0)
     assert handle(timers, 1.0, failing="a", moves={"a": 1.5, "b": inf, "c": 1.2}) == []

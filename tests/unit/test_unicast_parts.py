@@ -13,6 +13,7 @@ from stormcast.node.core.acks import AckState
 from stormcast.node.core.credits import UNLIMITED
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, OOB, Address
+from stormcast.node.core.timers import Timers
 from stormcast.node.core.window import ReceiveWindow
 from stormcast.node.protocols import windowed
 from stormcast.node.protocols.unicast import (
@@ -130,6 +131,21 @@ def test_what_is_in_a_window_is_repeated_though_the_rest_of_its_sending_failed(
         with pytest.raises(MemoryError):
             part.send(b"1")
     assert sent(part.state) == []
+    part.look()
+    part.look()
+    assert part.seqnos() == [1]
+
+
+def test_a_batch_whose_look_could_not_be_set_is_not_numbered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = Sending()
+    with monkeypatch.context() as patch:
+        patch.setattr(Timers, "set_earlier", out_of_memory)
+        with pytest.raises(MemoryError):
+            part.send(b"1")
+    part.send(b"1")
+    assert part.seqnos() == [1]
     part.look()
     part.look()
     assert part.seqnos() == [1]
@@ -696,6 +712,23 @@ def test_a_refused_frame_is_counted_by_its_reason(lo: int, reason: str) -> None:
     head, _body = data(state, lo, b"x")
     drop_refused(state.port, window, head)
     assert state.port.drops == {reason: 1}
+
+
+@pytest.mark.parametrize(("owner", "step"), [(Asking, "look"), (Timers, "set_earlier")])
+def test_a_gap_whose_first_look_failed_is_noticed_with_the_next_frame(
+    owner: type, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Receiving(fast=True)
+    part.open()
+    part.take(1, b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, out_of_memory)
+        with pytest.raises(MemoryError):
+            part.take(3, b"3")
+    sent(part.state)
+    part.take(3, b"3", now=1.0)
+    part.look(2.0)
+    assert wire.XMIT_REQ in {head.kind for head in sent(part.state)}
 
 
 # -- Resync ----------------------------------------------------------------------------------------

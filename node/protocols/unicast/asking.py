@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from stormcast.node.core import wire
 from stormcast.node.core.gaps import Ranges, split_ranges
 from stormcast.node.protocols.unicast.entries import ReceiverEntry
@@ -19,9 +21,14 @@ class Asking:
     def notice(self, entry: ReceiverEntry, now: float) -> None:
         """Look at a gap that appeared: now in `fast`, else at the next tick."""
         entry.look_due = self._pacer.first_gap_look(now)
-        if entry.look_due <= now:
-            self.look(entry, now)
-        self._state.looks.set_earlier(entry, entry.look_due)
+        try:
+            if entry.look_due <= now:
+                self.look(entry, now)
+            self._state.looks.set_earlier(entry, entry.look_due)
+        except BaseException:
+            # So that the next frame notices the gap: nothing else looks at it.
+            entry.look_due = inf
+            raise
 
     def look(self, entry: ReceiverEntry, now: float) -> None:
         """Request what was missing at the previous look already, and set the next look."""

@@ -71,7 +71,11 @@ class Outgoing:
         entry.last_used = now
         if was_idle:
             # At once: what is in a window is repeated, even if the rest of this fails.
-            self._look_later(entry, now)
+            try:
+                self._look_later(entry, now)
+            except BaseException:
+                window.take_back()
+                raise
         self._tracer.sent(
             now,
             self._protocol,
