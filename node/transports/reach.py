@@ -92,12 +92,15 @@ class Reach:
 
     def _ask(self) -> None:
         now = self._now()
-        self._forget_before(now - PROOF_SECONDS)
-        secret = self._draw()
-        self._asked[secret] = now
-        self._multicast(self._packed(QUESTION, secret))
-        self._wait_for(LONGEST_WAIT if self.is_complete else self._next_wait)
-        self._next_wait = min(2 * self._next_wait, LONGEST_WAIT)
+        try:
+            self._forget_before(now - PROOF_SECONDS)
+            secret = self._draw()
+            self._asked[secret] = now
+            self._multicast(self._packed(QUESTION, secret))
+        finally:
+            # A question that failed must not be the last: proofs would count for ever.
+            self._wait_for(LONGEST_WAIT if self.is_complete else self._next_wait)
+            self._next_wait = min(2 * self._next_wait, LONGEST_WAIT)
 
     def _forget_before(self, oldest: float) -> None:
         """Give up the proofs by questions that were asked before, and no longer take answers to

@@ -34,6 +34,7 @@ class Asker:
         self.unicasts: list[tuple[int, bytes]] = []
         self.waits: list[float] = []
         self.now = 100.0
+        self.is_out_of_memory = False
         self._counters: Counter[str] = Counter()
         self._calls: list[Call] = []
         secrets = count(secret)
@@ -41,7 +42,7 @@ class Asker:
             cluster,
             me,
             lambda: next(secrets),
-            self.multicasts.append,
+            self._send,
             lambda to, data: self.unicasts.append((to, data)),
             lambda: self.now,
             self._later,
@@ -52,6 +53,11 @@ class Asker:
         self.waits.append(wait)
         self._calls.append(Call(self.now + wait, call))
         return self._calls[-1]
+
+    def _send(self, question: bytes) -> None:
+        if self.is_out_of_memory:
+            raise MemoryError
+        self.multicasts.append(question)
 
     def refused(self) -> list[str]:
         """Why datagrams were refused since the last call."""
@@ -150,6 +156,20 @@ def test_who_answers_no_longer_is_not_reached_any_more() -> None:
     assert asker.waits[-1] == FIRST_WAIT
     asker.hear(answer_of(C, asker.multicasts[-1]), by_multicast=False)
     assert asker.reach.is_complete
+
+
+def test_a_question_that_could_not_be_sent_is_not_the_last() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    asker.hear(answer_of(B, asker.multicasts[0]), by_multicast=False)
+    asker.wait()
+    asker.is_out_of_memory = True
+    with pytest.raises(MemoryError):
+        asker.wait()
+    asker.is_out_of_memory = False
+    while asker.now <= 100.0 + PROOF_SECONDS + LONGEST_WAIT:
+        asker.wait()
+    assert not asker.reach.reached
 
 
 def test_an_old_question_that_somebody_says_again_proves_nothing() -> None:
