@@ -134,6 +134,27 @@ def test_a_multicast_that_could_not_be_sent_comes_to_its_own_sender_too(
     assert two.own == two.got == sent
 
 
+def test_a_multicast_is_sent_once_though_it_could_not_be_purged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A is alone in its group, so that nothing stays in its window."""
+    two = Two("udp")
+    two.a.install_view(View(ViewId(2, A), (A,)), 0.0)
+    purged = Once(Tracer.purged)
+
+    def method(*rest: Any, **named: Any) -> None:
+        purged(*rest, **named)
+
+    monkeypatch.setattr(Tracer, "purged", method)
+    purged.fail()
+    for payload in (b"one", b"two"):
+        assert two.a.try_send(GROUP, payload)
+        two.run(1.0)
+    assert (two.failed, two.own) == (1, [b"one", b"two"])
+    assert two.a.multicast is not None
+    assert len(two.a.multicast.own) == 0
+
+
 @pytest.mark.parametrize("failing", ["pack_body", "hand_to_self"])
 def test_a_unicast_to_oneself_that_failed_is_numbered_once(
     failing: str, monkeypatch: pytest.MonkeyPatch

@@ -158,7 +158,6 @@ class Outgoing:
         seqno = min(seqno, self._state.own_delivered)
         if seqno <= low:
             return
-        own.ack(seqno)
         # At once: nothing else says so where this was all.
         self._port.woken.append(wire.GROUP)
         self._tracer.purged(
@@ -169,6 +168,8 @@ class Outgoing:
             lo=low + 1,
             hi=seqno,
         )
+        # Last: where the rest fails, the window shows that its messages have numbers.
+        own.ack(seqno)
 
     def resend(self, stored: Stored[Batch], asker: int, now: float) -> None:
         """Send a batch again: to the asker, or to all members, which may miss it as well."""
