@@ -54,6 +54,22 @@ def test_a_suspicion_from_before_a_merge_excludes_nobody_after_it() -> None:
     assert len(group["A"].views) == 2
 
 
+@pytest.mark.parametrize("life", [1.5, 2.5])
+def test_a_suspicion_that_waits_for_the_last_view_ages_too(life: float) -> None:
+    """D hangs, and the view with E waits 2 s for it; meanwhile B is confirmed to be dead."""
+    group = four()
+    group.add("E")
+    group["A"].gms._coordinator._suspicion_life = life
+    group.crash("D")
+    group.join("E")
+    group.settle(lambda: group["A"].names == "ABCDE", 1.0)
+    group.suspect("B", at="A")
+    group.advance(3)
+    asked = [event.members for _when, event in group["A"].events if isinstance(event, Doubted)]
+    assert asked == ([(group["B"].address,)] if life < 2 else [])
+    assert group["A"].names == ("ABCDE" if life < 2 else "ACDE")
+
+
 # -- In whole groups ------------------------------------------------------------------------------
 
 

@@ -196,10 +196,12 @@ class Coordinator:
 
     def _doubt_old(self, now: float) -> None:
         """Have suspects asked again that were confirmed long ago. Another member was to exclude
-        them, and did not: they may have answered it, and the news of that may be lost."""
+        them, and did not, or the last view is long under way: they may have answered, and the news
+        of that may be lost."""
         old = tuple(member for member in self._suspects if self._is_old(member, now))
         for member in old:
             del self._suspects[member]
+            self._queue.pop((Request.SUSPECT, member), None)
         if old:
             self._state.port.events.append(Doubted(old))
 
@@ -250,6 +252,7 @@ class Coordinator:
         view = self._state.view
         if not self._queue or view is None or self._casting.is_waiting or self._stops:
             return
+        self._doubt_old(now)
         queue, self._queue = self._queue, {}
         batch: dict[Request, list[Address]] = {request: [] for request in Request}
         joiners = batch[Request.JOIN]
