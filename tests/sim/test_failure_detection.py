@@ -485,6 +485,40 @@ def test_a_leaver_that_nobody_excludes_is_suspected_in_the_end() -> None:
     assert named(world["A"].events(Confirmed)[0]) == "C"
 
 
+@pytest.mark.parametrize("gap", [4.0, 4.95, 5.0, 5.05])
+def test_each_leaver_has_its_own_time(gap: float) -> None:
+    """F-09: C leaves, then D, whose view comes when C's time is over."""
+    world = Layers("ABCDE", SOCK, VERIFY)
+    world.install(view(1, "ABCDE"))
+    world.advance(1)
+    world.leave("C")
+    world.advance(0.05)
+    world.install(view(2, "ABDE"))
+    world.advance(gap - 0.05)
+    world.leave("D")
+    world.advance(2)
+    world.install(view(3, "ABE"))
+    world.advance(30)
+    assert not world.sent(wire.SUSPECT)
+    assert not any(world[name].happened for name in "ABE")
+
+
+def test_two_leavers_are_suspected_each_in_its_time() -> None:
+    """B does not get the view without C, nor the one without D, which leaves 2 s after C."""
+    world = Layers("ABCDE", SOCK)
+    world.install(view(1, "ABCDE"))
+    world.advance(1)
+    world.leave("C")
+    world.advance(0.05)
+    world.install(view(2, "ABDE"), at="ADE")
+    world.advance(1.95)
+    world.leave("D")
+    suspects = world["B"].layer(FdSock2).suspects
+    for seconds, suspected in ((2.9, ""), (0.2, "C"), (1.8, "C"), (0.2, "CD")):
+        world.advance(seconds)
+        assert "".join(member.name for member in suspects.values()) == suspected
+
+
 def test_who_was_excluded_may_close_its_connection() -> None:
     world = Layers("ABC", SOCK, VERIFY)
     world.install(view(1, "ABC"))

@@ -42,8 +42,9 @@ class FdSock2(Layer):
         """When this member last began to connect to a member."""
         self._found: dict[int, Address] = {}
         """Suspects of the current walk, not yet sent to others."""
-        self._parting: set[int] = set()
-        """Members that said that they leave."""
+        self._parting: dict[int, float] = {}
+        """Members that said that they leave, and when they are suspected if they are still in the
+        view by then: once their connection has ended."""
         self._ring: tuple[Address, ...] = ()
         """The last view's members: `role.view` may be gone when a goodbye is due."""
         self._is_stopped = False
@@ -59,10 +60,10 @@ class FdSock2(Layer):
         elif head.kind == wire.UNSUSPECT:
             self._watch_again(self._suspicions.on_unsuspect(body, now), now)
         elif head.kind == wire.CLOSE and not body:
-            self._parting.add(sender.short)
+            self._parting.setdefault(sender.short, inf)
             # The frame may come after the end of the connection, but before others were told of it.
             if self._found.pop(sender.short, None) is not None:
-                self.wake_by("part", now + self.config.suspect_msg_interval)
+                self._let_part(sender.short, now)
         else:
             raise BadFrame("kind")
 
@@ -84,7 +85,8 @@ class FdSock2(Layer):
         self._suspicions.keep(members)
         self._found = _only(self._found, members)
         self._tried = _only(self._tried, members)
-        self._parting &= members
+        self._parting = _only(self._parting, members)
+        self._wait_for_parting()
         # All members are tried again, except those that were tried too short a time ago.
         self._skipped = {
             short: when for short, when in _only(self._skipped, members).items() if when < inf
@@ -192,7 +194,7 @@ class FdSock2(Layer):
     def _miss(self, lost: Address, now: float) -> None:
         self._skipped[lost.short] = inf
         if lost.short in self._parting:
-            self.wake_by("part", now + self.config.suspect_msg_interval)
+            self._let_part(lost.short, now)
         else:
             self._found[lost.short] = lost
             self.wake_by("tell", now + self.config.connect_timeout)
@@ -220,13 +222,23 @@ class FdSock2(Layer):
             for transmission in (0, 1):
                 self._port.control(left.short, wire.CLOSE, self.protocol, transmission=transmission)
 
+    def _let_part(self, short: int, now: float) -> None:
+        """Give a leaver, whose connection has ended, time until the view without it."""
+        end = now + self.config.suspect_msg_interval
+        self._parting[short] = min(self._parting[short], end)
+        self._wait_for_parting()
+
+    def _wait_for_parting(self) -> None:
+        self.wake_at("part", min(self._parting.values(), default=inf))
+
     def _part(self, now: float) -> None:
-        """Suspect members that said that they leave, are gone, and are still in the view."""
-        for short in sorted(self._parting):
+        """Suspect members that said that they leave, are long gone, and are still in the view."""
+        for short in sorted(short for short, end in self._parting.items() if end <= now):
+            del self._parting[short]
             member = self._member(short)
             if member is not None and self._skipped.get(short) == inf:
                 self._found[short] = member
-        self._parting.clear()
+        self._wait_for_parting()
         self._tell_found(now)
 
     # -- Suspicion ----------------------------------------------------------------------------
