@@ -163,6 +163,57 @@ def test_a_leaving_coordinator_finishes_what_it_has_accepted() -> None:
     ]
 
 
+@pytest.mark.parametrize("waiting", ["", "F", "FG"])
+def test_a_leaving_coordinator_asks_its_successor_though_a_member_hangs(waiting: str) -> None:
+    """G-12: view {A,B,C,D,E} waits for D. So does the next one, if others wait to be let in."""
+    group = joined("ABCD")
+    group.crash("D")
+    group.add("E")
+    group.join("E")
+    group.settle(lambda: group["A"].names == "ABCDE", 1.0)
+    for name in waiting:
+        group.add(name)
+        group.join(name)
+    group.advance(0.5)
+    group.leave("A")
+    group.settle(lambda: group["A"].is_left, 2.1)
+    assert group.count(wire.LEAVE_REQ, "A", "B")
+    group.advance(3.0)
+    assert set("BCE" + waiting) <= set(group["B"].names)
+    assert "A" not in group["B"].names
+
+
+def test_a_successor_that_leaves_too_asks_the_next_one_though_a_member_hangs() -> None:
+    """B takes over from A. Its view waits for D, and E's leave for that view."""
+    group = joined("ABCDE")
+    group.crash("D")
+    group.leave("B")
+    group.leave("A")
+    group.settle(lambda: group["A"].is_left, 0.5)
+    assert group["B"].names == "BCDE"
+    group.leave("E")
+    group.settle(lambda: group["B"].is_left, 2.1)
+    assert group.count(wire.LEAVE_REQ, "B", "C")
+    group.settle(lambda: group["C"].names == "CD", 3.0)
+
+
+def test_a_coordinator_that_began_to_leave_lets_nobody_in() -> None:
+    """It waits for D's ack, and F asks meanwhile."""
+    group = joined("ABCD")
+    group.rule("delay", wire.VIEW_ACK, source="D", amount=1.0)
+    group.add("E")
+    group.join("E")
+    group.settle(lambda: group["A"].names == "ABCDE", 1.0)
+    group.rule("delay", wire.JOIN_REQ, source="F", amount=0.2)
+    group.add("F")
+    group.join("F")
+    group.settle(lambda: group.count(wire.JOIN_REQ, "F") == 1, 0.5)
+    group.leave("A")
+    group.settle(lambda: group["A"].is_left, 2.0)
+    assert "F" not in group["B"].names
+    assert group["A"].drops["join-not-now"]
+
+
 def test_a_leaving_coordinator_lets_nobody_in_and_the_joiner_finds_the_successor() -> None:
     group = joined("AB")
     group.add("C")

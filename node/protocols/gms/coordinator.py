@@ -110,6 +110,8 @@ class Coordinator:
             self._refuse(joiner, TAKEN, head)
         elif reason := self._is_full(view, (joiner,)):
             self._refuse(joiner, reason, head)
+        elif state.role.is_leaving:
+            state.port.drop("join-not-now")
         else:
             self._add(Request.JOIN, (joiner,))
 

@@ -32,6 +32,8 @@ class Leaving:
         self._client = client
         self._coordinator = coordinator
         self._asked: Address | None = None
+        self._is_late = False
+        """Whether what the coordinator had accepted took too long."""
 
     def start(self, now: float) -> None:
         """Begin to leave. Requests that the coordinator has already accepted are finished first."""
@@ -51,7 +53,7 @@ class Leaving:
         if not state.role.is_leaving or state.is_gone:
             return
         if state.role.is_coordinator:
-            if not self._coordinator.is_idle:
+            if not self._coordinator.is_idle and not self._is_late:
                 self._wait_for_acks(now)
                 return
             self._coordinator.stop("leaving")
@@ -73,10 +75,7 @@ class Leaving:
             self._wait(now)
 
     def _wait(self, now: float) -> None:
-        config = self._state.config
-        self._state.wake_at(
-            "leave", now + config.view_ack_collection_timeout + config.leave_timeout
-        )
+        self._state.wake_at("leave", now + self._state.config.view_ack_collection_timeout)
 
     def _target(self, now: float) -> Address | None:
         """Return who coordinates without this member. It may be leaving, too: it leaves after this
@@ -98,8 +97,14 @@ class Leaving:
             self._finish()
 
     def on_timer(self) -> None:
-        """Leave without an answer: failure detection will exclude this member."""
-        self._finish()
+        """Have `look` ask at last, though a view is under way; or leave without an answer: failure
+        detection will exclude this member."""
+        if self._asked is None:
+            self._is_late = True
+            # Now, or the requests that wait become one view more before anybody is asked.
+            self._coordinator.stop("leaving")
+        else:
+            self._finish()
 
     def _finish(self) -> None:
         self._state.leave()
