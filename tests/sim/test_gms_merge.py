@@ -316,6 +316,89 @@ def test_the_merge_view_reaches_a_member_that_the_next_view_overtakes() -> None:
     assert [view.id.number for view in group["D"].views[-2:]] == [11, 12]
 
 
+def test_a_member_of_the_leader_s_own_group_takes_no_view_before_the_merge_view() -> None:
+    """As before, but the merge view to B is lost, and D is excluded. The next view comes first, and
+    what B answers brings the merge view, which says where its windows of C begin."""
+    group = split("A:10 AB", "C:10 CD")
+    rule = group.drop(wire.VIEW, dest="B", times=10_000)
+    group.disagree()
+    group.advance(0.5)
+    group.crash("D")
+    group.advance(2.0)
+    rule.times = 0
+    group.suspect("D", at="A")
+    group.advance(0.01)
+    merged, following = group["B"].installs[-2:]
+    assert [merged.view.id.number, following.view.id.number] == [11, 12]
+    assert merged.digest is not None
+    assert group["B"].drops == {"view-before-merge": 1}
+
+
+def test_a_coordinator_that_did_not_lead_the_merge_overtakes_no_merge_view() -> None:
+    """B leads, and A coordinates, which waits for no acks of the merge view: the first one that B
+    sends D is lost, and A's view without C comes to D before B repeats it."""
+    group = split("B:10 BC", "A:10 AD")
+    group.drop(wire.VIEW, source="B", dest="D")
+    group.disagree("BCD", at="B")
+    group.advance(0.1)
+    assert (group["A"].names, group["D"].names) == ("ADBC", "AD")
+    group.crash("C")
+    group.suspect("C", at="AB")
+    group.settle(lambda: group["D"].names == "ADB", 1.0)
+    assert [view.id.number for view in group["D"].views[-2:]] == [11, 12]
+    assert group["D"].drops["view-before-merge"]
+
+
+def after_a_lost_merge_view() -> Group:
+    """The merge view does not come to C. A, its leader, dies, and B makes the next view."""
+    group = split("A:10 ABC", "D:10 D")
+    group.drop(wire.VIEW, source="A", dest="C", times=10_000)
+    group.disagree()
+    group.advance(0.5)
+    group.crash("A")
+    group.suspect("A", at="B")
+    group.advance(3.0)
+    assert [group[name].names for name in "BCD"] == ["BCD", "ABC", "BCD"]
+    assert group["C"].drops["view-before-merge"] > 1
+    group.drop(wire.VIEW, dest="C", times=10_000)
+    return group
+
+
+def test_a_view_that_was_put_off_is_taken_when_the_leader_of_the_merge_is_dead() -> None:
+    """C would miss what the others multicast since if only another merge brought it back."""
+    group = after_a_lost_merge_view()
+    group.suspect("A", at="C")
+    assert group["C"].names == "BCD"
+
+
+def test_a_view_that_was_put_off_is_taken_when_no_merge_view_comes_in_time() -> None:
+    group = after_a_lost_merge_view()
+    group.advance(6.4)
+    assert group["C"].names == "ABC"
+    group.advance(0.2)
+    assert group["C"].names == "BCD"
+
+
+def test_whoever_joined_or_caught_up_since_a_merge_names_it_too() -> None:
+    """C joins after the merge, and D misses that view. Both say in their views what led there."""
+    group = split("A:10 A", "B:10 BD")
+    group.disagree()
+    group.converge("ABD", 1.0)
+    group.drop(wire.VIEW, dest="D")
+    group.add("C")
+    group.join("C")
+    group.converge("ABCD", 3.0)
+    for first, rest in ("A", "BCD"), ("B", "CD"), ("D", "C"):
+        group.crash(first)
+        group.suspect(first)
+        group.converge(rest, 3.0)
+    group.add("E")
+    group.join("E")
+    group.converge("CE", 3.0)
+    named = {s.source: s.head.mark for s in group.sent if s.head.kind in (wire.VIEW, wire.JOIN_RSP)}
+    assert named == dict.fromkeys("ABDC", 11)
+
+
 def test_a_member_that_missed_a_merge_view_does_not_catch_up_without_another_merge() -> None:
     """B's windows for C have to begin where the digest says, not where they do without one."""
     group = split("A:10 AB", "C:10 C")

@@ -584,6 +584,33 @@ def test_a_group_in_which_nobody_speaks_merges_and_then_speaks(stack: str, timin
 
 
 @everywhere
+def test_the_next_view_that_comes_before_a_merge_view_brings_nothing_of_the_split(
+    stack: str, timing: str
+) -> None:
+    """A merges {A,B} with {C}, which has multicast 1 to 5; to B the view with D comes first."""
+    world = living("ABC", stack, timing)
+    world.start("D")
+    world.partition("AB", "C")
+    world.advance_until(lambda: world.agrees("AB") and world.agrees("C"), 120.0)
+    world.multicast("C", *numbered(1, 5))
+    world.join_again()
+    missed = world.drop(kind=VIEW, dest="B", times=ALWAYS)
+    world.advance_until(lambda: world.view("C") == "ABC", 120.0)
+    world.multicast("C", *numbered(6, 10))
+    merged = world["A"].stack.view
+    assert merged is not None
+    first = world.drop(kind=VIEW, seqno=merged.id.number, dest="B", times=ALWAYS)
+    world.release(missed)
+    world.join("D")
+    world.advance_until(lambda: "view-before-merge" in world["B"].refused, 10.0)
+    world.release(first)
+    world.advance_until(lambda: world.agrees("ABCD"), 10.0)
+    world.settle()
+    assert offset(world, "B", "C") == 5
+    assert world.got("B", "C") == world.got("A", "C") == numbered(6, 10)
+
+
+@everywhere
 def test_who_missed_a_merge_and_takes_the_next_view_loses_nothing(stack: str, timing: str) -> None:
     """A merges {A,B} with {C}; the view never comes to B, which takes the next one, with D."""
     world = living("ABC", stack, timing)

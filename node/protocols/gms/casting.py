@@ -140,7 +140,8 @@ class Casting:
 
     def _say(self, copy: _Copy, kind: int, body: bytes, now: float, until: float = inf) -> None:
         self._copies.add(copy)
-        self._state.repeats.say(copy, copy.dest, kind, copy.number, body, now, until)
+        mark = 0 if copy.is_merge else self._state.merged
+        self._state.repeats.say(copy, copy.dest, kind, copy.number, body, now, until, mark=mark)
 
     def _drop_copies(self, view: View) -> None:
         """Stop repeating older views, except merge views; and all views to former members."""
@@ -171,7 +172,7 @@ class Casting:
             # This member lags behind. The other one knows whether it may catch up without a merge.
             state.say_view_id(head.source, wire.GET_VIEW, head.transmission)
         elif view_id.number < number:
-            self._catch_up(member, view_id, head.transmission)
+            self._catch_up(member, view_id, head.transmission, now)
 
     def on_get_view_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """Answer a member that holds an older view than this one, and asks for a newer."""
@@ -181,16 +182,19 @@ class Casting:
             self._state.port.drop("not-a-member")
             return
         if self._state.view is not None and view_id.number < self._state.view.id.number:
-            self._catch_up(member, view_id, head.transmission)
+            self._catch_up(member, view_id, head.transmission, now)
 
-    def _catch_up(self, member: Address, view_id: ViewId, again: int) -> None:
+    def _catch_up(self, member: Address, view_id: ViewId, again: int, now: float) -> None:
         """Send the current view to a member that has missed only regular views. Other members have
-        windows to replace, which takes a merge."""
-        view = self._state.view
+        windows to replace: the merge view says which, or it takes another merge."""
+        state, view = self._state, self._state.view
         assert view is not None
-        if self._state.follows(view_id):
-            number = view.id.number
-            self._state.send(member.short, wire.VIEW, pack_view(view), lo=number, again=again)
+        merge = _Copy(state.merged, member.short, True)
+        if state.follows(view_id):
+            body, number = pack_view(view), view.id.number
+            state.send(member.short, wire.VIEW, body, lo=number, mark=state.merged, again=again)
+        elif merge in state.repeats:
+            state.repeats.nudge(merge, now)
 
     def _on_held(self, member: Address, view_id: ViewId) -> None:
         view = self._view

@@ -177,6 +177,7 @@ class Client:
         elif obstacle := state.obstacle(answer.view):
             state.port.drop(obstacle)
         else:
+            state.note_merged(answer.view, head)
             state.install(answer.view, answer.digest)
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
 

@@ -204,6 +204,7 @@ class Gms(Layer):
         new view follows."""
         state = self._state
         while not state.is_gone:
+            state.take_put_off()
             view = state.view
             if view is not None and view is not self._seen:
                 self._seen = view

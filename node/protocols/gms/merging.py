@@ -237,6 +237,7 @@ class Merging:
             self._holds.finish()
             return None
         self._merge = merge
+        state.expects_merge_view = merge.leader != state.me
         self._coordinator.stop("merge")
         timeout = state.config.merge_timeout
         state.suspend("merge", 4 * timeout)
@@ -348,6 +349,7 @@ class Merging:
         self._past.add(self._merge)
         self._holds.end(now)
         self._merge = self._own = None
+        state.expects_merge_view = False
         self._inquiry.end()
         self._newcomers.clear()
         self._staged, self._unproved = None, set()

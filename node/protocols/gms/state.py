@@ -58,6 +58,12 @@ class Membership:
         self._chain: dict[ViewId, None] = {}
         """The latest views in order, back to the one that came with a digest. A member that holds
         one of them has missed regular views only, and needs no digest to catch up."""
+        self.merged = 0
+        """The number of the latest merge view that led to the current one, 0: none did."""
+        self.expects_merge_view = False
+        """Whether this member has answered the leader of a merge, and awaits its view."""
+        self._put_off: tuple[View, Head] | None = None
+        """The newest view that follows a merge view which may still come."""
         self._holds: set[str] = set()
         self.proof = Proof(context.dice)
 
@@ -115,6 +121,9 @@ class Membership:
         self.ltime = max(self.ltime, view.id.number)
         self.role.view = view
         self._by_short = {member.short: member for member in view.members}
+        self._put_off = None
+        if mutual is not None:
+            self.merged = view.id.number
         if digest is not None:
             self._chain.clear()
         self._chain[view.id] = None
@@ -136,9 +145,30 @@ class Membership:
                 if view.id.number >= self.view.id.number:
                     return
                 # The sender may lag behind: the answer tells it so, and stops its repeats.
+            elif self.expects_merge_view and self.view.id.number < head.mark:
+                self._put_off_until_merged(view, head)
             else:
+                self.note_merged(view, head)
                 self.install(view)
         self.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+
+    def note_merged(self, view: View, head: Head) -> None:
+        """Note which merge view led to a regular one, as its sender says."""
+        self.merged = max(self.merged, min(head.mark, view.id.number))
+
+    def _put_off_until_merged(self, view: View, head: Head) -> None:
+        """Do not take a view before the merge view that it follows, which says where windows
+        begin. The answer has whoever can repeat the merge view do so."""
+        self.port.drop("view-before-merge")
+        if self._put_off is None or view.id.number > self._put_off[0].id.number:
+            self._put_off = view, head
+
+    def take_put_off(self) -> None:
+        """Take the view that was put off, if no merge view comes any more: without it, what others
+        multicast to this member since the merge would be lost."""
+        if self._put_off is not None and not self.expects_merge_view:
+            (view, head), self._put_off = self._put_off, None
+            self.take_regular(view, head)
 
     def leave(self) -> None:
         """Drop view, repeats and suspensions: this member is out of the group."""
