@@ -127,13 +127,14 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
 def _last_removed(
     evidence: Evidence, sender: Member, dest: Member, event: Event
 ) -> SenderLife | None:
-    """Return the sender entry whose removal gave up what waited for its connection."""
+    """Return the sender entry whose removal, in the moment of an ABANDONED, gave up what waited for
+    its connection. What waits while there is no connection is given up without a removal."""
     found: SenderLife | None = None
     for entry in evidence.unicasts.entries():
         connection, removed = entry.connection, entry.removed
         if connection.sender is not sender or connection.receiver is not dest or removed is None:
             continue
-        if removed.event.time <= event.time + EPSILON and (
+        if abs(removed.event.time - event.time) <= EPSILON and (
             found is None or found.removed is None or found.removed.number < removed.number
         ):
             found = entry

@@ -256,7 +256,8 @@ def _told_of_sent(tables: Tables) -> DataFrame:
 
 def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
     """Find waiting messages that were given up with a connection that was removed wrongly: closed
-    as idle while messages waited and all sent ones were acked, or to a member of the view."""
+    as idle while messages waited and all sent ones were acked, or to a member of the view. What
+    waits while there is no connection is given up without a removal in that moment."""
     pair = ["run", "sender", "dest"]
     given_up = (
         tables.application.outgoing.where("is_abandoned")
@@ -268,11 +269,12 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
         *pair,
         F.col("time").alias("at"),
         F.col("number").alias("turn"),
-        F.struct("number", "was_idle", "unacked", "is_held_to").alias("removal"),
+        F.struct("number", "time", "was_idle", "unacked", "is_held_to").alias("removal"),
     )
+    is_of_this_moment = F.col("removal.time") >= F.col("time") - words.EPSILON
     has_waited = F.col("removal.was_idle") & (F.col("removal.unacked") == 0)
     found = with_last(given_up, marks, pair, "removal").where(
-        has_waited | F.col("removal.is_held_to")
+        is_of_this_moment & (has_waited | F.col("removal.is_held_to"))
     )
     return violations(
         with_name(found, tables, "dest", "name"),

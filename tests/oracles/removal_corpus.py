@@ -94,3 +94,33 @@ def who_stops_later_has_not_stopped_before(s: Story) -> None:
 def whose_trace_ends_as_it_stops_has_stopped(s: Story) -> None:
     """It was frozen in that turn, as the run was over."""
     n0_says_that_it_stops(s)
+
+
+# -- Messages that wait ----------------------------------------------------------------------------
+
+
+def n0_has_no_connection_for_6_to_9(s: Story) -> Story:
+    """All was acked when the connection closed as idle. Later messages wait for credits."""
+    s.at(1.0).offers(1, 5).opens().sends(1, 5, number=1)
+    s.at(1.1).listens().delivers(1, 5).is_given(1, 5).acks(5).at(1.2).purges(1, 5)
+    return s.at(10.0).closes(why="idle").at(15.0).removes().at(30.0).offers(6, 9)
+
+
+@sound(both_ends=True)
+def what_a_leaver_gives_up_without_a_connection_is_no_fault_of_an_earlier_one(s: Story) -> None:
+    n0_has_no_connection_for_6_to_9(s).at(35.0).throws_away(6, 9, why="stop").stops("n0")
+
+
+@broken(
+    "G1",
+    both_ends=True,
+    witness=(
+        "n0#12 t=35.000 sender removed to n1 conn 2 (closed)",
+        "n0#13 t=35.000 gave up messages 7..9 to n1 (connection-closed)",
+    ),
+)
+def what_waits_is_given_up_with_the_last_of_two_connections(s: Story) -> None:
+    n0_has_no_connection_for_6_to_9(s).opens(conn=2).sends(1, conn=2, number=6)
+    s.listens(conn=2, epoch=2).delivers(1, conn=2, epoch=2).is_given(1, conn=2)
+    s.acks(1, conn=2, epoch=2).purges(1, conn=2).at(33.0).closes(conn=2, why="idle")
+    s.at(35.0).removes(conn=2).throws_away(7, 9)
