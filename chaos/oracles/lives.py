@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from math import inf
@@ -17,6 +18,7 @@ from stormcast.node.trace import FREEZE
 
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 CHANGES_SETTINGS: Final = "set-attribute"
+_NUMBER: Final = re.compile(r"-?[0-9.]+")
 _MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
 
 
@@ -79,17 +81,22 @@ def _change_settings(member: Member, step: FaultStep) -> None:
     for settings in member.protocols.values():
         settings.pop("bounds", None)
     protocol, _, name = step.attribute.rpartition(".")
-    if protocol and not protocol.startswith(_MULTICAST_NAMES):
+    # Without a protocol an attribute is one of unicast; without an attribute it may be any.
+    if step.attribute and not protocol.startswith(_MULTICAST_NAMES):
         return
     if member.intervals and name in ("", "xmit_interval"):
         member.intervals.append((step.time, _seconds(step.value)))
 
 
 def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may say
-    """Return an interval in seconds; None where the value is none."""
+    """Return an interval in seconds; None where the value is none. A number may be text: on Spark
+    it always is."""
+    if value is None or isinstance(value, bool):
+        return None
     try:
-        value = SETTING_DURATION.parse(value) if isinstance(value, str) else value
-        return None if value is None else float(value)
+        if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+            return SETTING_DURATION.parse(value)
+        return float(value)
     except (TypeError, ValueError, NodeError):
         return None
 

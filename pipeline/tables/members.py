@@ -217,10 +217,10 @@ def _changed_interval(fault_events: DataFrame) -> DataFrame:
     """Return the changes of a member's multicast `xmit_interval`; null if the value is unknown."""
     attribute = F.coalesce("attribute", F.lit(""))
     name = F.substring_index(attribute, ".", -1)
-    protocol = F.when(attribute.contains("."), F.regexp_replace(attribute, r"\.[^.]*$", ""))
     is_interval = name.isin("", "xmit_interval")
-    is_of_group = F.coalesce(protocol, F.lit("")).rlike(rf"^($|{'|'.join(words.MULTICAST)})")
-    number = F.regexp_extract("value", r"^\s*(-?[0-9.]+)\s*(us|ms|s|min|h)?\s*$", 1)
+    # Without a protocol an attribute is one of unicast; without an attribute it may be any.
+    is_of_group = (attribute == "") | attribute.rlike(rf"^({'|'.join(words.MULTICAST)}).*\.")
+    is_known = F.col("value").rlike(r"^\s*(-?[0-9.]+|[0-9.]+\s*(us|ms|s|min|h))\s*$")
     return fault_events.where(
         (F.col("do") == words.CHANGES_SETTINGS)
         & (F.col("phase") == "on")
@@ -232,6 +232,6 @@ def _changed_interval(fault_events: DataFrame) -> DataFrame:
         F.col("time").alias("since"),
         F.col("number").alias("step"),
         F.when(
-            number != "", F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")
+            is_known, F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")
         ).alias("interval"),
     )

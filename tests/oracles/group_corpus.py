@@ -257,16 +257,19 @@ def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
     s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10)
 
 
-def a_loss_while_it_repairs_nothing(s: Story, *, after: str = "500ms") -> Story:
+def a_loss_while_it_repairs_nothing(
+    s: Story, *, after: str = "500ms", attribute: str = "NAKACK2.xmit_interval"
+) -> Story:
     """n1 repairs nothing from the start, misses 6 to 10, and says so; at 8 s its interval is
     changed."""
     s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).casts(6, 10)
     s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10).at(8.0)
-    return sets_interval(s, after)
+    return sets_interval(s, after, attribute=attribute)
 
 
-def sets_interval(s: Story, value: object, *, name: str = "f2") -> Story:
-    attribute = "NAKACK2.xmit_interval"
+def sets_interval(
+    s: Story, value: object, *, name: str = "f2", attribute: str = "NAKACK2.xmit_interval"
+) -> Story:
     s.fault("set-attribute", member="n1", attribute=attribute, value=value, name=name)
     return s.bites(1, name, "set-attribute")
 
@@ -278,6 +281,12 @@ UNREPAIRED: Final = ("n0#5 t=1.000 sent to the group multicasts 6..10",)
 def what_is_lost_without_repair_is_repaired_when_there_is(s: Story) -> None:
     """G1: "When Q's windows repair again, they repair what was lost before, too"."""
     a_loss_while_it_repairs_nothing(s)
+
+
+@sound(protocols=SILENT)
+def what_is_lost_without_repair_is_excused_though_unicast_repairs(s: Story) -> None:
+    """A setting without a protocol is one of unicast."""
+    a_loss_while_it_repairs_nothing(s, attribute="xmit_interval").quiet(13.0).ends(20.0)
 
 
 @broken("G1", protocols=SILENT, witness=UNREPAIRED)
@@ -1335,18 +1344,30 @@ def repair_is_switched_on_and_off_in_one_moment(s: Story) -> None:
     """What is missing is asked for at once, in the very moment between."""
     s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").at(3.0)
     for number, value in enumerate(("500ms", 0)):
-        s.fault(
-            "set-attribute", member="n1", attribute="xmit_interval", value=value, name=f"f{number}"
-        )
-        s.bites(1, f"f{number}")
+        sets_interval(s, value, name=f"f{number}")
     s.asks(6).at(3.1).takes(6)
 
 
 @sound(protocols=SILENT)
 def repair_is_switched_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0)
-    s.fault("set-attribute", member="n1", attribute="xmit_interval", value="500ms")
-    s.bites(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+    sets_interval(s, "500ms").at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6)
+    s.at(3.2).takes(6)
+
+
+@broken(
+    "C1", protocols=SILENT, witness=("n1#5 t=3.100 requested from n0 window 1 multicasts 6..6",)
+)
+def the_interval_of_unicast_switches_no_repair_of_multicasts_on(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    sets_interval(s, "500ms", attribute="xmit_interval").at(3.0).casts(6)
+    s.at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+
+
+@broken("C1", protocols=nakack2())
+def an_interval_that_is_text_without_a_unit_switches_repair_off(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    sets_interval(s, "0").at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
 
 
 @broken(

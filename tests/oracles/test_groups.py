@@ -94,7 +94,12 @@ def test_a_view_of_nonsense_is_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("more", "repairs"),
     [
-        ({"attribute": "xmit_interval", "value": 0}, False),
+        ({"attribute": "xmit_interval", "value": 0}, True),
+        ({"attribute": "NAKACK2.xmit_interval", "value": 0}, False),
+        ({"attribute": "NAKACK2.xmit_interval", "value": "0"}, False),
+        ({"attribute": "NAKACK2.xmit_interval", "value": "-1"}, False),
+        ({"attribute": "NAKACK2.xmit_interval", "value": "-1s"}, None),
+        ({"attribute": "NAKACK2.xmit_interval", "value": False}, None),
         ({"attribute": "NAKACK2.xmit_interval", "value": "0s"}, False),
         ({"attribute": "NAKACK2.xmit_interval", "value": "500ms"}, True),
         ({"attribute": "NAKACK2.xmit_interval", "value": "frog"}, None),
