@@ -7,6 +7,7 @@ difference proves nothing, and the replay reports that instead.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos.backends.by_name import SIM
 from stormcast.chaos.faults.fate import FATES
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
@@ -43,6 +45,11 @@ class NotARunError(NodeError):
     """A directory is no run directory, or is damaged; the text says what is missing or wrong."""
 
 
+class RealRunError(NodeError):
+    """A run of real members was to be repeated: equal frames meet an equal fate, but no two such
+    runs are equal. The text names the command that runs its scenario."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptRun:
     """A run directory, read to be run again."""
@@ -58,6 +65,20 @@ class KeptRun:
     traces: dict[str, bytes]
     is_of_others: bool
     """Whether the verdict was made from other traces, or another scenario or seed, than these."""
+
+    @property
+    def backend(self) -> str:
+        """The backend that it ran on."""
+        return str(self.verdict.get("backend", SIM))
+
+    def real_run_error(self, flags: str, advice: str = "") -> RealRunError:
+        """Return the error about a run of real members: `flags` are those with which its scenario
+        runs again."""
+        file = shlex.quote(str(self.directory / "scenario.yaml"))
+        again = f"stormcast run {file} --seed {self.seed} {flags}"
+        return RealRunError(
+            f"{self.directory} ran on {self.backend}, which nothing repeats: {again}{advice}"
+        )
 
     def scenario(self) -> Scenario:
         """Load the scenario, as this version reads it."""

@@ -32,10 +32,8 @@ def replay(argv: list[str]) -> int:
         kept = read_run(args.run)
     except (NotARunError, OSError) as error:
         return refuse(error)
-    if (where := kept.verdict.get("backend", SIM)) != SIM:
-        # Equal frames meet an equal fate, but no two real runs are equal.
-        again = f"stormcast run {args.run}/scenario.yaml --seed {kept.seed} --backend {where}"
-        return refuse(ValueError(f"{args.run} ran on {where}, which nothing repeats: {again}"))
+    if kept.backend != SIM:
+        return refuse(kept.real_run_error(f"--backend {kept.backend}"))
     try:
         found = replay_run(kept)
     except (ConfigError, Unsupported, OSError) as error:

@@ -7,7 +7,14 @@ import time
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
+from stormcast.chaos.backends.by_name import SIM
+from stormcast.chaos.campaigns.replay import (
+    OTHERS,
+    KeptRun,
+    NotARunError,
+    RealRunError,
+    read_run,
+)
 from stormcast.chaos.campaigns.shrink.failure import NothingToShrink
 from stormcast.chaos.campaigns.shrink.trials import Trials
 from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
@@ -31,9 +38,10 @@ def shrink(argv: list[str]) -> int:
     """Run `stormcast shrink RUN`: find and write the smallest scenario that fails as a run did."""
     parser = parser_of(
         "shrink",
-        "Look for the smallest scenario that violates the same guarantee as a failed run, with the "
-        "same seed, and write it as a scenario file. Ctrl-C ends the search and keeps the best so "
-        "far. Exit 0 written, 2 usage or nothing to shrink, 3 the run is unknown or breaks off.",
+        "Look for the smallest scenario that violates the same guarantee as a failed run of the "
+        "simulator, with the same seed, and write it as a scenario file. Ctrl-C ends the search "
+        "and keeps the best so far. Exit 0 written, 2 usage or nothing to shrink, 3 the run is "
+        "unknown or breaks off.",
     )
     parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
     parser.add_argument("--out", type=Path, help=f"the file to write (default RUN/{MINIMAL})")
@@ -61,11 +69,14 @@ def shrink(argv: list[str]) -> int:
 
     try:
         kept = read_run(args.run)
+        if kept.backend != SIM:
+            advice = " runs it in the simulator, and if it fails there, shrink that run"
+            raise kept.real_run_error(f"--fate {kept.fate}", advice)
         if not out.parent.is_dir():
             raise NotADirectoryError(
                 f"{out.parent} is no directory: make it first, or name another"
             )
-    except (NotARunError, OSError) as error:
+    except (NotARunError, RealRunError, OSError) as error:
         return refuse(error)
     if kept.is_of_others:
         say(f"stormcast: {args.run}: {OTHERS}; what counts is what its scenario does now")

@@ -251,6 +251,24 @@ def test_a_run_that_holds_now_and_did_not_is_told_from_one_that_always_did(shell
     )
 
 
+def test_a_run_of_real_members_is_not_taken_for_a_simulated_one(shell: Shell) -> None:
+    out = keep(HOLDING)
+    verdict = json.loads((out / "verdict.json").read_text())
+    real = {"verdict": "violated", "backend": "netns", "fate": "jhash"}
+    (out / "verdict.json").write_text(json.dumps({**verdict, **real}))
+    ran = "stormcast: kept ran on netns, which nothing repeats: stormcast run kept/scenario.yaml "
+    said = shell("shrink", out)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        f"{ran}--seed 1 --fate jhash runs it in the simulator, and if it fails there, shrink that "
+        "run\n"
+    )
+    assert not Path("kept/minimal.yaml").exists()
+    said = shell("replay", out)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"{ran}--seed 1 --backend netns\n"
+
+
 def test_an_unknown_run_is_no_failed_one(shell: Shell) -> None:
     said = shell("shrink", keep(HOLDING.replace("at: 1200ms, do: loss", "at: 20s, do: loss")))
     assert said.code == 3
