@@ -113,9 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whatever came of it: whoever asked has not been told.
         print(f"stormcast: stdout cannot be written to: {lost.why}", file=sys.stderr)
         return Exit.UNKNOWN
-    except BrokenPipeError:
-        drop_stdout()
-        return Exit.PIPE_CLOSED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001  Python would exit with 1: a crash is no violation.

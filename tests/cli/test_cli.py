@@ -133,6 +133,20 @@ def test_a_crash_is_not_taken_for_a_verdict(shell: Shell, monkeypatch: pytest.Mo
     assert "AssertionError: our own bug" in said.err
 
 
+def test_a_pipe_other_than_stdout_that_breaks_is_an_error(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a reader of stdout may go away."""
+
+    def crash(_words: list[str]) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("stormcast.chaos.commands.run.plan", crash)
+    said = shell("plan", "any.yaml")
+    assert (said.code, said.out) == (Exit.UNKNOWN, "")
+    assert "BrokenPipeError: [Errno 32] Broken pipe" in said.err
+
+
 # -- run -------------------------------------------------------------------------------------------
 
 
