@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.by_name import SIM
+from stormcast.chaos.faults import Listen
 from stormcast.chaos.faults.fate import FATES
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
@@ -25,19 +26,21 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import BadTrace, NodeError
+from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.trace import Event, read_blocks_untrusted
 from stormcast.node.trace.words import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
 """The files that a run directory must have besides its traces."""
-NO_PART_OF_IT: Final = frozenset({"run", EVIDENCE})
-"""Keys of `verdict.json` that are not compared: the run's place, and the digest of the evidence,
-which is compared itself."""
+NO_PART_OF_IT: Final = frozenset({"run", "given_key", EVIDENCE})
+"""Keys of `verdict.json` that are not compared: the run's place, the key of its members, and the
+digest of the evidence, which is compared itself."""
 OTHERS: Final = (
     "verdict.json was made from other traces, or another scenario or seed, than lie beside it"
 )
 USUAL_FATE: Final = "xxh3"
 """The dice of a run whose verdict names none."""
+Keys = tuple[ClusterKey, ...]
 _NOTHING: Final = "nothing: it ends before this"
 
 
@@ -45,9 +48,8 @@ class NotARunError(NodeError):
     """A directory is no run directory, or is damaged; the text says what is missing or wrong."""
 
 
-class RealRunError(NodeError):
-    """A run of real members was to be repeated: equal frames meet an equal fate, but no two such
-    runs are equal. The text names the command that runs its scenario."""
+class NotRepeatableError(NodeError):
+    """A kept run cannot be repeated as it was asked for; the text says what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,32 @@ class KeptRun:
         """The backend that it ran on."""
         return str(self.verdict.get("backend", SIM))
 
-    def real_run_error(self, flags: str, advice: str = "") -> RealRunError:
-        """Return the error about a run of real members: `flags` are those with which its scenario
-        runs again."""
+    @property
+    def given_key(self) -> str | None:
+        """The name of the key that its members were given; None: none, or it does not say."""
+        name = self.verdict.get("given_key")
+        return name if isinstance(name, str) else None
+
+    def key_of(self, scenario: Scenario, keys: Keys) -> Keys:
+        """Return the key of its members, which is one of these; none where nothing of its traces
+        depends on it. NotRepeatableError: it is not among them."""
+        if self.given_key is None:
+            return keys
+        found = tuple(key for key in keys if key.name == self.given_key)
+        is_heard = any(isinstance(step.action, Listen) for step in scenario.timeline)
+        if not found and (keys or is_heard):
+            raise NotRepeatableError(
+                f"members of {self.directory} sealed by key {self.given_key} of a file, and what "
+                "strangers heard depends on it: give that file, --key-file FILE"
+            )
+        return found
+
+    def real_run_error(self, flags: str, advice: str = "") -> NotRepeatableError:
+        """Return the error about a run of real members: equal frames meet an equal fate, but no two
+        such runs are equal. `flags` are those with which its scenario runs again."""
         file = shlex.quote(str(self.directory / "scenario.yaml"))
         again = f"stormcast run {file} --seed {self.seed} {flags}"
-        return RealRunError(
+        return NotRepeatableError(
             f"{self.directory} ran on {self.backend}, which nothing repeats: {again}{advice}"
         )
 
@@ -84,9 +106,11 @@ class KeptRun:
         """Load the scenario, as this version reads it."""
         return load_scenario(self.directory / "scenario.yaml")
 
-    def run_again(self, scenario: Scenario) -> RunOutcome:
+    def run_again(self, scenario: Scenario, keys: Keys = ()) -> RunOutcome:
         """Run a scenario with this run's seed, dice and least bites; writes nothing."""
-        return run_scenario(scenario, self.seed, fate=self.fate, min_bites=self.min_bites)
+        return run_scenario(
+            scenario, self.seed, fate=self.fate, min_bites=self.min_bites, keys=keys
+        )
 
     def other_versions(self) -> dict[str, tuple[str, str]]:
         """Return the versions that differ from those of the run, by name: then, and now."""
@@ -271,9 +295,10 @@ def _read_min_bites(directory: Path, verdict: dict[str, Any]) -> int | None:
     return bites
 
 
-def replay(kept: KeptRun) -> Replay:
-    """Run a kept run again, and compare."""
-    outcome = kept.run_again(kept.scenario())
+def replay(kept: KeptRun, keys: Keys = ()) -> Replay:
+    """Run a kept run again, and compare. `keys`: those of the file that the run was given."""
+    scenario = kept.scenario()
+    outcome = kept.run_again(scenario, kept.key_of(scenario, keys))
     now = outcome.run.traces
     states = {
         label: _state(kept.traces.get(label), now.get(label))

@@ -8,11 +8,17 @@ from typing import Final
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM
-from stormcast.chaos.campaigns.replay import NotARunError, Result, read_run
+from stormcast.chaos.campaigns.replay import (
+    NotARunError,
+    NotRepeatableError,
+    Result,
+    read_run,
+)
 from stormcast.chaos.campaigns.replay import replay as replay_run
 from stormcast.chaos.commands.arguments import add_json, parser_of
 from stormcast.chaos.commands.output import give_up, no_longer, refuse
 from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.keys.cluster_keys import read_keys
 
 REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
 
@@ -26,16 +32,25 @@ def replay(argv: list[str]) -> int:
         "it ran with, which proves nothing.",
     )
     parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
+    parser.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="the one that the run was given; needed where strangers listened",
+    )
     add_json(parser)
     args = parser.parse_args(argv)
     try:
         kept = read_run(args.run)
-    except (NotARunError, OSError) as error:
+        keys = read_keys(str(args.key_file), "--key-file") if args.key_file else ()
+    except (NotARunError, ConfigError, OSError) as error:
         return refuse(error)
     if kept.backend != SIM:
         return refuse(kept.real_run_error(f"--backend {kept.backend}"))
     try:
-        found = replay_run(kept)
+        found = replay_run(kept, keys)
+    except NotRepeatableError as error:
+        return refuse(error)
     except (ConfigError, Unsupported, OSError) as error:
         return no_longer(kept, error)
     except NodeError as error:

@@ -12,7 +12,7 @@ from stormcast.chaos.campaigns.replay import (
     OTHERS,
     KeptRun,
     NotARunError,
-    RealRunError,
+    NotRepeatableError,
     read_run,
 )
 from stormcast.chaos.campaigns.shrink.failure import NothingToShrink
@@ -76,7 +76,7 @@ def shrink(argv: list[str]) -> int:
             raise NotADirectoryError(
                 f"{out.parent} is no directory: make it first, or name another"
             )
-    except (NotARunError, RealRunError, OSError) as error:
+    except (NotARunError, NotRepeatableError, OSError) as error:
         return refuse(error)
     if kept.is_of_others:
         say(f"stormcast: {args.run}: {OTHERS}; what counts is what its scenario does now")

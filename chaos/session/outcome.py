@@ -39,6 +39,8 @@ class RunOutcome:
     """The name of the fate function of its chance faults."""
     min_bites: int | None = None
     """The fewest bites that each fault must have; None: the default."""
+    given_key: str | None = None
+    """The name of the key by which simulated members sealed, if it was given and not drawn."""
 
     @property
     def verdict(self) -> Verdict:
@@ -76,6 +78,7 @@ class RunOutcome:
             "seed": self.seed,
             "fate": self.fate,
             "min_bites": self.min_bites,
+            "given_key": self.given_key,
             "run": str(self.directory) if self.directory else None,
             EVIDENCE: digest_of(self.files()),
             "messages": self.run.sent,

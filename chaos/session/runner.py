@@ -58,7 +58,8 @@ def run_scenario(
         if run.is_cut_short and out is None:
             raise KeyboardInterrupt
         judgement = judge_run(scenario, run, min_bites)
-        outcome = RunOutcome(scenario, seed, judgement, run, out, fate, min_bites)
+        given = keys[0].name if keys else None
+        outcome = RunOutcome(scenario, seed, judgement, run, out, fate, min_bites, given)
         if out is not None:
             write_run(outcome, out)
     return outcome

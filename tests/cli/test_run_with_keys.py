@@ -93,6 +93,24 @@ def test_a_run_with_a_key_is_repeated_without_it(shell: Shell) -> None:
     assert (said.code, "identical" in said.out) == (0, True), said.out
 
 
+def test_a_run_that_a_stranger_heard_is_repeated_with_its_key(shell: Shell) -> None:
+    (key,) = read_keys("cluster.key")
+    assert shell("run", "heard.yaml", "--key-file", "cluster.key", "--out", "kept").code == 0
+    said = shell("replay", "kept")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == (
+        f"stormcast: members of kept sealed by key {key.name} of a file, and what strangers heard "
+        "depends on it: give that file, --key-file FILE\n"
+    )
+    write_new_key(Path("other.key"))
+    assert shell("replay", "kept", "--key-file", "other.key").code == 2
+    change_keys(Path("cluster.key"), "add")
+    said = shell("replay", "kept", "--key-file", "cluster.key")
+    assert (said.code, "identical" in said.out) == (0, True), said.out
+    said = shell("replay", "kept", "--key-file", "nothing.key")
+    assert (said.code, "--key-file nothing.key: No such file" in said.err) == (2, True)
+
+
 def test_a_controller_has_all_members_seal_but_those_whose_keys_change(shell: Shell) -> None:
     folder = Path("served")
     folder.mkdir()
