@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +21,8 @@ from stormcast.node.trace import ABANDONED, CUT, DELIVERED, HANDED, JOINED, OFFE
 
 if TYPE_CHECKING:
     from stormcast.chaos.oracles.evidence import Evidence
+    from stormcast.chaos.oracles.groups import Stream
+    from stormcast.chaos.oracles.history import SenderLife
 
 SAYS_BOTH_ENDS: Final = 2
 """The first version of traces that says what applications offered and were handed."""
@@ -260,15 +262,25 @@ def _is_told(evidence: Evidence, outgoing: Outgoing, cut: Event, pieces: list[Ev
     told = (outgoing.given_up(event) for event in outgoing.events if event.kind == ABANDONED)
     if any(messages.lo <= cut.lo <= messages.hi for messages in told):
         return True
-    connections = evidence.unicasts.connections
     return any(
         given_up.lo <= piece.lo <= given_up.hi
         for piece in pieces
-        if (key := (outgoing.sender.short, outgoing.dest, piece.conn)) in connections
-        for entry in connections[key].entries
-        if piece in entry.sent
-        for given_up in entry.told
+        for numbering in _numberings(evidence, outgoing, piece)
+        if piece in numbering.sent
+        for given_up in numbering.told
     )
+
+
+def _numberings(
+    evidence: Evidence, outgoing: Outgoing, piece: Event
+) -> Sequence[SenderLife | Stream]:
+    """Return what may have numbered a piece: the lives of its connection, or the stream."""
+    short = outgoing.sender.short
+    if outgoing.dest == GROUP:
+        stream = evidence.groups.streams.get(short)
+        return [stream] if stream is not None else []
+    connection = evidence.unicasts.connections.get((short, outgoing.dest, piece.conn))
+    return connection.entries if connection is not None else []
 
 
 def last_number(outgoing: Outgoing) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.tables import Tables, hand_over
 from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import NUMBERING
 from stormcast.pipeline.tables.outgoing import DEST, cuts, given_up, is_fragment, told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
@@ -95,19 +96,18 @@ def split(tables: Tables, guarantee: str) -> DataFrame:
         .join(whole, [*DEST, "cut"], how="left_anti")
     )
     lost = keep(_should_leave(tables, messages))
-    told = told_by_senders(both_ends, "abandoned").where(numbered)
+    key = [*DEST, "trim"]
     by_number = lost.join(given_up(both_ends).select(*DEST, "lo", "upto"), [*DEST]).where(
         F.col("cut.lo").between(F.col("lo"), F.col("upto"))
     )
+    told = tables.application.given_up.withColumnsRenamed({"lo": "first", "hi": "upto"})
     by_seqno = (
-        lost.join(sent.select(*DEST, "trim", "conn", "lo"), [*DEST, "trim"])
-        .join(
-            told.select(*DEST, "conn", F.col("lo").alias("first"), F.col("hi").alias("upto")),
-            [*DEST, "conn"],
-        )
+        lost.select(*key)
+        .join(sent.select(*key, "number"), key)
+        .join(tables.messages.sent.select(*NUMBERING, "number", "lo"), [*DEST, "number"])
+        .join(told, [*NUMBERING])
         .where(F.col("lo").between(F.col("first"), F.col("upto")))
     )
-    key = [*DEST, "trim"]
     silent = lost.join(
         by_number.select(*key).unionByName(by_seqno.select(*key)), key, how="left_anti"
     )

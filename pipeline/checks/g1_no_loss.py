@@ -24,7 +24,6 @@ from stormcast.pipeline.ranges import (
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import NUMBERING
-from stormcast.pipeline.tables.outgoing import told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
@@ -35,7 +34,6 @@ GIVEN_UP: Final = ("aged", "forgot")
 FLUSHED: Final = ("idle", "close", "closed", "view")
 """Reasons for which a connection may be removed only after it was closing, which gave it time to
 repeat these messages."""
-_CONNECTION: Final = ("run", "sender", "dest", "conn")
 
 
 def no_loss(tables: Tables) -> DataFrame:
@@ -208,7 +206,7 @@ def _untold(tables: Tables, lost: DataFrame, parts: DataFrame) -> DataFrame:
         "run", F.col("short_id").alias("sender")
     )
     given_up = keep(lost.join(F.broadcast(tell), ["run", "sender"], how="left_semi"))
-    told = _told_of_sent(tables).join(
+    told = tables.application.given_up.join(
         given_up.select(*NUMBERING).distinct(), [*NUMBERING], how="left_semi"
     )
     covered = parts.select(*NUMBERING, "lo", "hi").unionByName(told.select(*NUMBERING, "lo", "hi"))
@@ -228,29 +226,6 @@ def _untold(tables: Tables, lost: DataFrame, parts: DataFrame) -> DataFrame:
             "why",
         ),
         witness=[event("sender", "number"), event("sender", "removal")],
-    )
-
-
-def _told_of_sent(tables: Tables) -> DataFrame:
-    """Return what senders reported as given up (NUMBERING, lo, hi): of the life of a connection, or
-    the stream, that had sent last by then, and no more than that had sent by then."""
-    in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
-    upto_here = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    marks = tables.messages.sent.select(
-        *_CONNECTION,
-        F.col("number").alias("at"),
-        F.col("number").alias("turn"),
-        F.struct("entry", F.max("hi").over(upto_here).alias("hi")).alias("sent"),
-    )
-    told = told_by_senders(tables.application.both_ends, "abandoned").where(
-        F.col("protocol").isNotNull()
-    )
-    found = with_last(told.withColumn("at", F.col("number")), marks, _CONNECTION, "sent")
-    return (
-        found.withColumn("entry", F.col("sent.entry"))
-        .withColumn("hi", F.least("hi", "sent.hi"))
-        .where(F.col("entry").isNotNull() & (F.col("lo") <= F.col("hi")))
-        .select(*NUMBERING, "lo", "hi")
     )
 
 
@@ -357,7 +332,7 @@ def _given_up_by_leavers(tables: Tables) -> DataFrame:
     left = tables.members.incarnations.where("has_left").select(
         "run", F.col("short_id").alias("sender")
     )
-    told = _told_of_sent(tables).where(F.col("dest") == words.GROUP)
+    told = tables.application.given_up.where(F.col("dest") == words.GROUP)
     return told.join(F.broadcast(left), ["run", "sender"], how="left_semi").select(
         "run", "sender", "lo", "hi"
     )

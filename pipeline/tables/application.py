@@ -9,14 +9,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import hand_over, outgoing
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.members import MemberTables
-from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.messages import NUMBERING, MessageTables
 from stormcast.pipeline.tables.records import is_kind, is_multicast
 from stormcast.pipeline.tables.rig import RigTables
 
+_CONNECTION: Final = ("run", "sender", "dest", "conn")
 DROPPED_BY_VIEW: Final = "view"
 """The reason with which a window is removed because its sender is in the view no more."""
 
@@ -50,6 +51,30 @@ class ApplicationTables:
     def outgoing(self) -> DataFrame:
         """Messages that left, by the application's own numbers (see `outgoing.left`)."""
         return keep(outgoing.left(self.both_ends))
+
+    @cached_property
+    def given_up(self) -> DataFrame:
+        """What senders reported as given up of what had left (NUMBERING, lo, hi): of the life of a
+        connection, or the stream, that had sent last by then, and no more than that had sent by
+        then."""
+        in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
+        upto_here = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        marks = self._messages.sent.select(
+            *_CONNECTION,
+            F.col("number").alias("at"),
+            F.col("number").alias("turn"),
+            F.struct("entry", F.max("hi").over(upto_here).alias("hi")).alias("sent"),
+        )
+        told = outgoing.told_by_senders(self.both_ends, "abandoned").where(
+            F.col("protocol").isNotNull()
+        )
+        found = with_last(told.withColumn("at", F.col("number")), marks, _CONNECTION, "sent")
+        return keep(
+            found.withColumn("entry", F.col("sent.entry"))
+            .withColumn("hi", F.least("hi", "sent.hi"))
+            .where(F.col("entry").isNotNull() & (F.col("lo") <= F.col("hi")))
+            .select(*NUMBERING, "lo", "hi")
+        )
 
     @cached_property
     def hand_over(self) -> DataFrame:

@@ -332,6 +332,19 @@ def a_message_leaves_in_halves_on_two_connections(s: Story) -> None:
     s.at(2.2).purges(1, 2, conn=2)
 
 
+@broken("G1", both_ends=True)
+def of_a_message_in_halves_the_sender_is_told_before_its_pieces_leave(s: Story) -> None:
+    """G1: "What it is told is of messages that were sent by then"."""
+    s.at(1.0).offers(1).cuts(1, 4).opens().gives_up(1, 1000)
+    s.sends(1, number=1, piece=True).sends(2, number=1, piece=True)
+    s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True).acks(2)
+    s.at(1.2).purges(1, 2).at(2.0).closes(why="idle").removes().opens(conn=2)
+    s.sends(1, number=1, piece=True, conn=2).sends(2, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2, epoch=2).delivers(1, piece=True, conn=2, epoch=2)
+    s.delivers(2, piece=True, conn=2, epoch=2).acks(2, conn=2, epoch=2)
+    s.at(2.2).purges(1, 2, conn=2)
+
+
 @broken("G1", "G2", both_ends=True)
 def of_a_message_in_halves_the_sender_is_told_before_it_offers_it(s: Story) -> None:
     """G2: what was said to be given up leaves all the same."""

@@ -20,11 +20,21 @@ def a_group_with_traffic(s: Story) -> Story:
     return s.at(2.0).casts(6, 10, number=6).is_given_cast(6, 10, "n0")
 
 
-def n0_leaves(s: Story) -> None:
+def n0_leaves(s: Story, *, at: int = 10) -> None:
+    """The others have its multicasts up to `at`."""
     s.at(3.0).stops("n0")
     for who, epoch in (("n1", 1), ("n2", 1)):
-        s.at(3.1).unwatches(who, "n0", epoch=epoch, at=10)
+        s.at(3.1).unwatches(who, "n0", epoch=epoch, at=at)
         s.installs(2, "n1", "n2", who=who, by="n1")
+
+
+def pieces_lie_between_each_other(s: Story) -> Story:
+    """n0 multicasts two messages in pieces 11 and 13, 12 and 14: nobody can join them."""
+    n1_and_n2_take(a_group_with_traffic(s).at(2.1), 6, 10).at(2.2).drops(6, 10).at(2.3)
+    s.offers(11, 12, to="").cuts(11, 2, to="").cuts(12, 2, to="")
+    for seqno, number in ((11, 11), (12, 12), (13, 11), (14, 12)):
+        s.casts(seqno, number=number, piece=True, muted=True)
+    return s
 
 
 def n1_and_n2_meet_again(s: Story) -> None:
@@ -64,6 +74,23 @@ def a_leaver_says_too_little(s: Story) -> None:
     """Nobody gets 6 to 10, and n0 speaks of 8 to 10."""
     a_group_with_traffic(s).at(3.0).gives_up_casts(8, 10)
     n0_leaves(s)
+
+
+@sound(both_ends=True)
+def a_leaver_says_that_it_gave_up_what_nobody_can_join(s: Story) -> None:
+    pieces_lie_between_each_other(s).at(3.0).gives_up_casts(11, 14)
+    n0_leaves(s)
+
+
+@broken("G1", both_ends=True)
+def what_nobody_can_join_is_lost_with_a_leaver(s: Story) -> None:
+    """All pieces are delivered."""
+    pieces_lie_between_each_other(s).at(2.4)
+    for seqno in (11, 12, 13, 14):
+        for who in ("n1", "n2"):
+            s.takes(seqno, who=who, piece=True, muted=True)
+    s.drops(11, 14)
+    n0_leaves(s, at=14)
 
 
 @broken("G1", both_ends=True)
