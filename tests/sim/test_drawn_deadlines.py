@@ -81,6 +81,14 @@ def test_who_may_not_find_the_others_when_it_is_started_is_one(action: faults.Ac
     assert not gives_nothing_up(with_steps(CRASH, other))
 
 
+def test_so_is_a_load_that_is_sent_while_some_are_away() -> None:
+    """It is never for these: so it was in seed 606060174."""
+    parted = with_steps(Step(at=1.0, action=faults.Partition(shape="halves"), duration=2.0))
+    assert gives_nothing_up(parted)
+    late = replace(parted.workload[0], start=4.0)
+    assert not gives_nothing_up(replace(parted, workload=(*parted.workload, late)))
+
+
 def test_messages_in_pieces_have_deadlines_too() -> None:
     """Whoever comes amid such a message is not owed it, and all others are."""
     large = [

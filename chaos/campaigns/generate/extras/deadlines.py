@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Final
 
@@ -61,7 +62,7 @@ def gives_nothing_up(scenario: Scenario) -> bool:
         return False
     if not all(_keeps_all(step) and _comes_back(step, scenario) for step in scenario.timeline):
         return False
-    return not scenario.needs or _finds_its_group(scenario)
+    return not scenario.needs or (_finds_its_group(scenario) and _is_sent_to_all(scenario))
 
 
 def _keeps_all(step: Step) -> bool:
@@ -94,6 +95,15 @@ def _finds_its_group(scenario: Scenario) -> bool:
     actions = [step.action for step in scenario.timeline]
     starts = [action for action in actions if isinstance(action, STARTING)]
     return len(starts) <= 1 and (not starts or all(isinstance(one, CALM) for one in actions))
+
+
+def _is_sent_to_all(scenario: Scenario) -> bool:
+    """Whether each load of multicasts begins while all members are in one view: one that is sent
+    when some are away is never for these."""
+    parted = min(
+        (step.at for step in scenario.timeline if not isinstance(step.action, CALM)), default=inf
+    )
+    return all(load.start < parted for load in scenario.workload if load.do == "multicast")
 
 
 def _last(scenario: Scenario) -> float:
