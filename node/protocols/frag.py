@@ -315,21 +315,25 @@ class Reassembler:
         # Each missing piece brings a byte at least, and the last one exactly what is left.
         if size + missing > message.total or (not missing and size != message.total):
             raise BadFrame("fragment-inconsistent")
+        open_bytes = sender.open_bytes + len(piece) + PIECE_COST
         message.pieces[fragment.index] = piece
         message.size = size
         message.touched = now
-        sender.open_bytes += len(piece) + PIECE_COST
+        sender.open_bytes = open_bytes
 
     def _end(self, sender: Sender, message: Unfinished) -> None:
-        sender.open_bytes -= message.cost
-        if not sender.open_bytes:
-            sender.kept_of_member = 0, 0
+        open_bytes = sender.open_bytes - message.cost
         if sender.regular is message:
             sender.regular = None
-        elif sender.early.pop(message.id, None) is not None:
+        elif message.id in sender.early:
+            # First: where there is no memory for it, nothing has changed.
             sender.done[message.id] = None
-            if len(sender.done) > REMEMBERED * self.config.max_open_messages:
-                del sender.done[next(iter(sender.done))]
+            del sender.early[message.id]
+        sender.open_bytes = open_bytes
+        if not open_bytes:
+            sender.kept_of_member = 0, 0
+        if len(sender.done) > REMEMBERED * self.config.max_open_messages:
+            del sender.done[next(iter(sender.done))]
 
     def _give_up(self, sender: Sender, message: Unfinished) -> None:
         self._end(sender, message)

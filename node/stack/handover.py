@@ -58,6 +58,10 @@ class HandOver:
         pieces = settings.fragments
         self.reassembler = Reassembler(pieces, lambda: _longest_life(unicast)) if pieces else None
         """Joins messages that come in pieces; None in a stack without FRAG."""
+        self._joined: Joined | None = None
+        """A message that could not be handed over yet, for a bug or for want of memory."""
+        self._last_piece: Delivery | None = None
+        """The piece by which it was joined, and with which it comes again."""
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of the range that was handed over and is not recorded yet, by
@@ -92,12 +96,15 @@ class HandOver:
     def run(self, now: float) -> None:
         """Hand over what was delivered, unless the application takes nothing now."""
         port = self._port
-        deliveries, port.deliveries = port.deliveries, []
-        if not self._unicast.is_consuming:
-            port.withheld += deliveries
-            return
-        if port.withheld:
-            deliveries, port.withheld = port.withheld + deliveries, []
+        is_consuming = self._unicast.is_consuming
+        if port.withheld or not is_consuming:
+            port.withheld += port.deliveries
+            port.deliveries.clear()
+            if not is_consuming:
+                return
+            deliveries, port.withheld = port.withheld, []
+        else:
+            deliveries, port.deliveries = port.deliveries, []
         try:
             if self._views:
                 self._move_up_to_views(deliveries, now)
@@ -223,30 +230,33 @@ class HandOver:
         if self.reassembler is None:
             self._port.drop("fragment")
             return
-        try:
-            joined = self.reassembler.take(
-                piece.source,
-                piece.is_multicast,
-                bool(piece.flags & OOB),
-                piece.conn,
-                piece.lo,
-                piece.header,
-                piece.messages[0],
-                piece.settled,
-                now,
-            )
-        except BadFrame as bad:
-            self._port.drop(bad.reason)
-            return
-        finally:
-            self._count_stranger(piece.source)
-        if joined is not None:
-            self._hand_whole(piece, joined, now)
+        if self._joined is None or piece is not self._last_piece:
+            self._joined, self._last_piece = None, piece
+            try:
+                self._joined = self.reassembler.take(
+                    piece.source,
+                    piece.is_multicast,
+                    bool(piece.flags & OOB),
+                    piece.conn,
+                    piece.lo,
+                    piece.header,
+                    piece.messages[0],
+                    piece.settled,
+                    now,
+                )
+            except BadFrame as bad:
+                self._port.drop(bad.reason)
+                return
+            finally:
+                self._count_stranger(piece.source)
+        if self._joined is not None:
+            self._hand_whole(piece, self._joined, now)
+        self._joined = self._last_piece = None
 
     def _hand_whole(self, piece: Delivery, joined: Joined, now: float) -> None:
         """Hand over the message of which `piece` was the last piece, and record it."""
-        payload, lo, hi = joined
-        # First, since its pieces are gone. It takes the place of its last piece.
+        payload, _lo, hi = joined
+        # It takes the place of its last piece.
         self._ready.append(
             Delivery(
                 piece.source,
@@ -260,11 +270,21 @@ class HandOver:
                 piece.dest,
             )
         )
+        try:
+            self._record_whole(piece, joined, now)
+        except BaseException:
+            # The piece comes again in the next turn.
+            self._ready.pop()
+            raise
+
+    def _record_whole(self, piece: Delivery, joined: Joined, now: float) -> None:
+        payload, lo, hi = joined
         by = self._unicasts if piece.dest else self._multicasts
         key = piece.source, piece.conn, by
-        before = self._growing.pop(key, None)
+        before = self._growing.get(key)
         if before is not None:
             self._record(key, before, now)
+            del self._growing[key]
         self._port.tracer.record(
             trace.HANDED,
             now,

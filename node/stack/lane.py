@@ -5,6 +5,8 @@ bounds the count); the acceptor refuses a message when its lane is full. A lane 
 payloads that share their flags and may travel in one batch. A message above `frag_size` is a run of
 its own, whose payloads are its pieces.
 
+What may need memory is done first, so that a step that fails takes nothing out of a lane.
+
 A lane counts the messages that it accepted, from 1 on. Batches keep the number of their first
 message, so that a trace can say what became of each (G1).
 """
@@ -168,19 +170,23 @@ class Lane:
             if number == 1 and total + LENGTH_COST > single:
                 return None
             end = at + number
-        self.room += total + MESSAGE_OVERHEAD * len(taken)
-        number = self.numbered + 1
-        self.numbered += len(taken)
+        batch = Taken(taken, run.flags, b"", total, lengths, self.numbered + 1)
+        room = self.room + total + MESSAGE_OVERHEAD * len(taken)
+        numbered = self.numbered + len(taken)
         if end < len(payloads):
-            run.at = end
             if end > len(payloads) >> 1:
                 # If the producer is always ahead, the run never ends: remove what has left (G5).
+                gone = run.gone + end
                 del payloads[:end]
-                run.gone += end
+                run.gone = gone
                 run.at = 0
+            else:
+                run.at = end
         else:
             self._finish_run(run)
-        return Taken(taken, run.flags, b"", total, lengths, number)
+        self.room = room
+        self.numbered = numbered
+        return batch
 
     def _take_piece(self, run: Run, cut: CutMessage, most: int) -> Taken | None:
         """Take the next piece of a large message: always a batch of its own."""
@@ -189,22 +195,24 @@ class Lane:
         size, header = len(piece), cut.header(at)
         if size + LENGTH_COST + len(header) > most:
             return None
-        self.room += size + MESSAGE_OVERHEAD
         number = self.numbered + 1
-        run.at = at + 1
-        if run.at == len(run.payloads):
-            self.numbered = number
+        batch = Taken([piece], run.flags, header, size, [size], number)
+        room = self.room + size + MESSAGE_OVERHEAD
+        if at + 1 == len(run.payloads):
             self._finish_run(run)
-        return Taken([piece], run.flags, header, size, [size], number)
+            self.numbered = number
+        run.at = at + 1
+        self.room = room
+        return batch
 
     def put_back(self, run: Run, taken: Taken) -> None:
         """Undo the last `take`, which took from `run`: its messages were not sent."""
         if run.cut is None:
-            self.numbered -= len(taken.payloads)
             # A run of their own: what is left of the other one may have moved.
             again = Run(taken.flags)
             again.payloads = taken.payloads
             self.runs.appendleft(again)
+            self.numbered -= len(taken.payloads)
         else:
             run.at -= 1
             if self.runs[0] is not run:
@@ -231,9 +239,10 @@ class Lane:
 
     def _finish_run(self, run: Run) -> None:
         if run is self.run:
-            self._closed += run.accepted
+            closed = self._closed + run.accepted
             # What follows a large message rarely has its flags.
             self.run = self.runs[0] = Run(run.flags if run.cut is None else 0)
+            self._closed = closed
         else:
             self.runs.popleft()
 

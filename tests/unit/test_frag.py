@@ -155,6 +155,33 @@ def test_a_piece_that_comes_twice_counts_once(*, oob: bool) -> None:
     assert receiver.whole == [text(300, 300)]
 
 
+class Costly(bytes):
+    """A piece whose length cannot be had at one of the times that it is asked for."""
+
+    left = 0
+
+    def __len__(self) -> int:
+        self.left -= 1
+        if not self.left:
+            raise MemoryError
+        return super().__len__()
+
+
+@pytest.mark.parametrize("oob", [False, True])
+def test_a_piece_that_could_not_be_taken_costs_nothing(*, oob: bool) -> None:
+    for at in (1, 2, 3):
+        receiver = Receiver()
+        (pieces,) = cut(300)
+        header, piece = pieces[0]
+        costly = Costly(piece)
+        costly.left = at
+        with pytest.raises(MemoryError):
+            receiver.take(A, (header, costly), oob=oob)
+        receiver.take(A, *pieces, oob=oob)
+        assert receiver.whole == [text(300, 300)]
+        assert receiver.reassembler.open_bytes == 0
+
+
 # -- Never finished --------------------------------------------------------------------------------
 
 

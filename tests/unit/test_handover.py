@@ -12,7 +12,10 @@ from stormcast.node.core import wire
 from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
 from stormcast.node.protocols import frag
 from stormcast.node.protocols.frag import CutMessage, FragConfig, Fragmenter
+from stormcast.node.protocols.unicast import Unicast
+from stormcast.node.stack import handover
 from stormcast.node.stack.handover import FLUSH_INTERVAL, HandOver
+from stormcast.node.trace.tracer import Tracer
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
 
 FRAG = FragConfig(frag_size=10, max_message_size=1000)
@@ -145,13 +148,16 @@ def test_what_is_unfinished_is_gauged() -> None:
     assert 0 < gauge.lo <= gauge.hi
 
 
-def out_of_memory(*_rest: object) -> None:
+def out_of_memory(*_rest: object, **_named: object) -> None:
     raise MemoryError
 
 
+@pytest.mark.parametrize(
+    ("owner", "failing"), [(frag, "Joined"), (handover, "Delivery"), (Tracer, "record")]
+)
 @pytest.mark.parametrize("view_at", [None, 1, 2, 3, 4])
 def test_what_could_not_be_joined_is_handed_over_in_the_next_turn(
-    view_at: int | None, monkeypatch: pytest.MonkeyPatch
+    view_at: int | None, owner: Any, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that came with it, once and in order, wherever among it a view came."""
     handing = Handing()
@@ -170,13 +176,32 @@ def test_what_could_not_be_joined_is_handed_over_in_the_next_turn(
     handing.unicast.set_consuming(True, 0.0)
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(frag, "Joined", out_of_memory)
+            patch.setattr(owner, failing, out_of_memory)
             with pytest.raises(MemoryError):
                 handing.hand_over.run(0.0)
     handing.deliver(6, 6)
     assert handing.taken() == [b"x", b"abcdefghijklm", b"x", b"x", b"x"]
     assert handing.credits.delivered_bytes == 4 + 13
     assert (handing.port.withheld, handing.port.drops) == ([], {})
+    handing.hand_over.flush(0.0)
+    joined = (trace.JOINED, 2, 3)
+    assert sorted(handing.handed()) == [
+        (trace.AS_DELIVERED, 1, 1),
+        (trace.AS_DELIVERED, 4, 6),
+        joined,
+    ]
+
+
+def test_what_was_delivered_outlasts_a_run_that_did_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handing = Handing()
+    with monkeypatch.context() as patch:
+        patch.setattr(Unicast, "is_consuming", property(out_of_memory))
+        with pytest.raises(MemoryError):
+            handing.deliver(1, 1)
+    handing.deliver(2, 2)
+    assert handing.taken() == [b"x", b"x"]
 
 
 def test_what_was_handed_over_before_a_bug_is_not_handed_over_again() -> None:

@@ -214,6 +214,33 @@ def test_pieces_leave_one_by_one_each_with_its_own_header() -> None:
     assert lane.room == ROOM
 
 
+@pytest.mark.parametrize("size", [5, 15])
+def test_a_lane_from_which_nothing_could_be_taken_has_all_of_it(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that would follow cannot be made."""
+    lane, cut = Lane(PEER, ROOM), a_cut(15)
+    if size > 10:
+        put_large(lane, cut)
+        lane.take(ANY, ANY, ANY)
+    else:
+        put(lane, bytes(5))
+    before = lane.room, lane.numbered, lane.accepted, len(lane)
+    with monkeypatch.context() as patch:
+        patch.setattr("stormcast.node.stack.lane.Run", out_of_memory)
+        with pytest.raises(MemoryError):
+            lane.take(ANY, ANY, ANY)
+    assert (lane.room, lane.numbered, lane.accepted, len(lane)) == before
+    batch = lane.take(ANY, ANY, ANY)
+    assert batch is not None
+    assert (batch.payloads, batch.number) == ([bytes(5)], 1)
+    assert (lane.room, lane.numbered, lane.accepted, len(lane)) == (ROOM, 1, 1, 0)
+
+
+def out_of_memory(*_rest: object) -> None:
+    raise MemoryError
+
+
 def test_a_lane_that_ran_empty_forgets_the_header_of_its_last_batch() -> None:
     lane = Lane(PEER, ROOM)
     put_large(lane, a_cut(11), OOB)
