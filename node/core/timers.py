@@ -111,25 +111,29 @@ class Timers(Generic[K]):
         """
         heap = self._heap
         due = []
-        while heap and heap[0][0] <= now:
-            when, _order, key = heappop(heap)
-            if self._when.get(key) == when:
-                due.append((when, key))
-        if due:
-            self.is_moved = True
-        rest = iter(due)
         try:
-            for when, key in rest:
+            while heap and heap[0][0] <= now:
+                when, _order, key = heap[0]
+                if self._when.get(key) == when:
+                    due.append((when, key))
+                heappop(heap)
+            if due:
+                self.is_moved = True
+            for when, key in due:
                 if self._when.get(key) == when:
                     del self._when[key]
                     yield key
         except GeneratorExit:
-            self._put_back(rest)
+            self._put_back(due)
             self.set_earlier(key, now + AFTER_FAILURE)
+            raise
+        except BaseException:
+            # No memory: none of them was handled.
+            self._put_back(due)
             raise
 
     def _put_back(self, entries: Iterable[tuple[float, K]]) -> None:
-        """Make keys due again that were taken from the heap and not yielded."""
+        """Make keys due again that were taken from the heap, except those that were yielded."""
         for when, key in entries:
             if self._when.get(key) == when:
                 heappush(self._heap, (when, next(self._order), key))

@@ -272,6 +272,28 @@ def test_a_key_that_could_not_be_set_can_be_set_again(monkeypatch: pytest.Monkey
     assert list(timers.take_due(2.0)) == ["a", "b"]
 
 
+def test_keys_that_could_not_be_taken_are_due_still() -> None:
+    """The third one cannot be looked up."""
+
+    class Costly(str):
+        __slots__ = ()
+        fails = False
+
+        def __hash__(self) -> int:
+            if Costly.fails:
+                raise MemoryError
+            return super().__hash__()
+
+    timers = armed(a=1.0, b=1.0)
+    timers.set(Costly("c"), 2.0)
+    Costly.fails = True
+    with pytest.raises(MemoryError):
+        list(timers.take_due(2.0))
+    Costly.fails = False
+    assert timers.next_deadline() == 1.0
+    assert list(timers.take_due(2.0)) == ["a", "b", "c"]
+
+
 def out_of_memory(*_rest: object) -> None:
     raise MemoryError
 
