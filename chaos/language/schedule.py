@@ -137,7 +137,6 @@ class _Plan:
         """The flapping faults that have come at least once."""
         self.healed: set[str] = set()
         """The recurring faults that were healed: they come no more."""
-        self.churns: set[str] = set()
         self.pushed = number = 0
         for step in scenario.timeline:
             if not isinstance(step.action, CURES):
@@ -163,7 +162,6 @@ class _Plan:
         length = step.duration
         if isinstance(step.action, faults.Churn):
             assert length is not None
-            self.churns.add(fault)
             self._push_churn(step.at, step.action, length, fault)
         elif step.every is not None and step.up is not None and length is not None:
             self.flapping.add(fault)
@@ -289,9 +287,6 @@ class _Plan:
     def _goes(self, fault: str, key: str) -> None:
         """Note that a member is to be down: one that is down already stays so by the earlier fault.
         One that is awaited counts as back, so it is down anew."""
-        if fault in self.churns and key in self.absent:
-            # The turn strikes nobody: who has not gone does not join again.
-            return
         if key in self.awaited:
             self.awaited.discard(key)
             self.down[key] = fault

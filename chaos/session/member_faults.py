@@ -133,9 +133,7 @@ class MemberFaults:
         self._down.pop(name, None)
         self._traffic.note_end(name)
         self._rig.begin(self._backend.now(), step, roster.shorts.get(name))
-        if step.fault not in self._enders or self._effects.bites[step.fault]:
-            # The end of a fault that struck nobody is no proof that it struck.
-            self._effects.bite(step.fault)
+        self._effects.bite(step.fault)
         self._rules.count_in(name)
         self._forget_process(name)
         self._effects.heal()

@@ -161,25 +161,6 @@ def test_what_strikes_nobody_did_not_bite_and_excuses_nothing(step: str) -> None
     assert why(outcome)[0].endswith(" did not bite: 0 times")
 
 
-@pytest.mark.parametrize("do", ["crash", "leave"])
-def test_the_end_of_what_struck_nobody_is_no_bite_of_it(do: str) -> None:
-    """It has n2 come."""
-    outcome = run(f"at: 2s, do: {do}, member: n2, for: 2s, name: nobody", cluster=LATE)
-    assert "n2" in living(outcome)
-    assert outcome.run.bites["nobody"] == 0
-    assert why(outcome)[0].endswith(" did not bite: 0 times")
-
-
-def test_a_churn_leaves_the_join_of_a_late_member_to_its_step() -> None:
-    outcome = run(
-        "at: 2s, do: churn, members: [n2], every: 2s, for: 8s, name: mill",
-        "at: 5s, do: join, member: n2, name: come",
-        cluster=LATE,
-    )
-    assert [at for at, _do, _phase in faults_of(outcome, "mill")] == [6.0, 8.0]
-    assert (outcome.run.bites["mill"], outcome.run.bites["come"]) == (2, 1)
-
-
 @pytest.mark.parametrize("first", ["crash", "leave"])
 @pytest.mark.parametrize("second", ["crash", "leave"])
 def test_a_second_end_of_a_member_strikes_nobody(first: str, second: str) -> None:

@@ -274,25 +274,6 @@ def test_by_turns_churn_takes_a_member_and_brings_it_back() -> None:
     assert kinds == {(do, name) for do in ("leave", "crash") for name in ("n1", "n3")}
 
 
-def test_a_turn_of_a_churn_brings_nobody_who_has_not_come() -> None:
-    text = (
-        "name: x\nguarantees: [G1]\ncluster: {members: 2, late: [n1]}\ntimeline:\n"
-        "  - {at: 1s, do: churn, members: [n1], every: 1s, for: 5s, name: mill}\n"
-        "  - {at: 2500ms, do: join, member: n1, name: come}\n"
-    )
-    timed = schedule(parse_scenario(text), 1)
-    steps = [(step.at, step.fault) for step in timed]
-    assert steps == [
-        (1.0, "mill"),
-        (2.5, "come"),
-        (3.0, "mill"),
-        (4.0, "mill"),
-        (5.0, "mill"),
-        (6.0, "mill"),
-    ]
-    assert [step.at for step in timed if step.do == "join"] == [2.5, 4.0, 6.0]
-
-
 def test_who_leaves_for_a_time_joins_again() -> None:
     timed = schedule(scenario("at: 1s, do: leave, member: n1, for: 5s"), 0)
     assert [(step.at, step.action) for step in timed] == [
