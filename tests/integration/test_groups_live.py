@@ -11,9 +11,10 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 LONG_TCP = pytest.param("tcp", marks=pytest.mark.long)
 LONG_NIO2 = pytest.param("tcp-nio2", marks=pytest.mark.long)
+LONG_NO_RETRANSMIT = pytest.param("tcp-no-retransmit", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("stack", ["udp", "tcp-no-retransmit", LONG_TCP, LONG_NIO2])
+@pytest.mark.parametrize("stack", ["udp", LONG_NO_RETRANSMIT, LONG_TCP, LONG_NIO2])
 def test_five_members_survive_what_befalls_a_group(
     stack: str, cluster: Clusters, chaos: Chaos
 ) -> None:

@@ -113,7 +113,7 @@ def test_who_asks_and_never_reads_costs_a_bounded_amount(target: str, tmp_path: 
     assert most < DEAF_BYTES
 
 
-@pytest.mark.parametrize("target", ["tcp", "tcp-nio2"])
+@pytest.mark.parametrize("target", ["tcp", pytest.param("tcp-nio2", marks=pytest.mark.long)])
 def test_strangers_cannot_have_a_member_dial_the_world(target: str, tmp_path: Path) -> None:
     """A thousand greetings, each of which names another address, and then nothing more of them."""
     most = 0

@@ -49,7 +49,11 @@ def burden(group: LiveCluster, sources: Sequence[str], dests: Sequence[str] | st
     ("stack", "protocols"),
     [
         ("udp", AS_SHIPPED["udp"]),
-        ("udp", {"UDP": {**AS_SHIPPED["udp"]["UDP"], "frames": "large"}}),
+        pytest.param(
+            "udp",
+            {"UDP": {**AS_SHIPPED["udp"]["UDP"], "frames": "large"}},
+            marks=pytest.mark.long,
+        ),
         ("tcp", {}),
     ],
     ids=["udp-fitting-frames", "udp-large-datagrams", "tcp"],

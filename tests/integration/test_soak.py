@@ -25,6 +25,7 @@ sizes: [1KB..8KB]
 """
 
 
+@pytest.mark.long
 def test_members_live_on_and_their_journals_do_not_grow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
