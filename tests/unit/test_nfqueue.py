@@ -681,15 +681,21 @@ def test_a_renewed_lease_goes_on() -> None:
     assert rig.said() == []
 
 
-def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
-    rig = Rig()
+def held_and_unread(rig: Rig) -> tuple[Queue, list[int]]:
+    """Hold packets, and have one come that is not read yet; return the queue, and all of them."""
     rig.apply(f1=HOLD)
     packets = held(rig)
     queue = rig.queues["n1"]
     late = queue.come(DECIDE, datagram(frame(4, kind=wire.ACK), "n0", ADDRESSES["n1"]))
+    return queue, [*packets, late]
+
+
+def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
+    rig = Rig()
+    queue, packets = held_and_unread(rig)
     do(rig.driver.clear())
     do(rig.driver.clear())
-    assert [packet for _at, _verdict, packet, _data in queue.said] == [*packets, late]
+    assert [packet for _at, _verdict, packet, _data in queue.said] == packets
     assert not queue.is_open
     assert rig.clock.readers == {}
     rig.clock.advance(NEVER)
@@ -697,12 +703,9 @@ def test_clearing_lets_go_removes_the_rule_and_can_be_done_again() -> None:
 
 def test_at_the_end_of_all_faults_what_was_not_read_yet_passes_too_and_the_queue_stays() -> None:
     rig = Rig()
-    rig.apply(f1=HOLD)
-    packets = held(rig)
-    queue = rig.queues["n1"]
-    late = queue.come(DECIDE, datagram(frame(4, kind=wire.ACK), "n0", ADDRESSES["n1"]))
+    queue, packets = held_and_unread(rig)
     do(rig.driver.end())
-    assert [packet for _at, _verdict, packet, _data in queue.said] == [*packets, late]
+    assert [packet for _at, _verdict, packet, _data in queue.said] == packets
     assert queue.is_open
 
 
