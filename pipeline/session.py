@@ -41,7 +41,9 @@ FOR_FEW: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Where planning costs more than the work."""
-_FOR_FEW_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewSize=192m"
+_FOR_FEW_JAVA: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=192m"
+)
 """A Java that ends within seconds gains nothing by its best compiler."""
 _LOGGING: Final = """\
 rootLogger.level = error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions
 
-from stormcast.pipeline.session import FOR_FEW
+from stormcast.pipeline.session import FOR_FEW, SMALL, settings
 from stormcast.pipeline.tables.kept import given, keep
 
 if TYPE_CHECKING:
@@ -90,3 +94,21 @@ def test_a_name_is_looked_up_once(spark: SparkSession, monkeypatch: pytest.Monke
     assert asked == []
     functions.upper(functions.col("run"))
     assert len([command for command in asked if not command.startswith("m")]) == 1
+
+
+def test_java_has_room_for_all_that_a_batch_compiles() -> None:
+    """With the simple compiler alone it has 48 MB, which the 53 runs of a chaos-test fill: then it
+    compiles no more, and says so among the words for the user."""
+    asked = settings("local[*]", SMALL, "/nowhere", Path("/nowhere"))
+    flags = asked["spark.driver.extraJavaOptions"].split()
+    java = shutil.which("java")
+    assert java is not None
+    said = subprocess.run(
+        [java, *flags, "-XX:+PrintFlagsFinal", "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    size = re.search(r"ReservedCodeCacheSize\s*=\s*(\d+)", said)
+    assert size is not None
+    assert int(size[1]) >= 128 << 20
