@@ -39,6 +39,7 @@ from stormcast.chaos.session.settling import (
     regroup_seconds,
     still_seconds,
     travel_seconds,
+    vain_repairs,
 )
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
@@ -254,15 +255,22 @@ class Session:
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
         limits = self.scenario.limits
-        self._settling.still_for = self._still_for + travel_seconds(self.rig)
-        is_at_rest = self._wait_for_rest(max(limits.settle, self._regroup_for))
-        quiet_at = self.backend.now()
-        quiet_for = self._quiet_for + landing_seconds(self.rig, quiet_at, limits.run)
-        self.rig.phase(quiet_at, "quiet")
-        self._tell(f"t={self.now():.1f}s: quiet for {quiet_for:.1f}s")
-        self._pass(quiet_for)
-        if not is_at_rest:
-            self._ending.is_unsettled = not self._settling.is_settled(self.now())
+        tries = vain_repairs(self.scenario.network)
+        self._settling.still_for = tries * self._still_for + travel_seconds(self.rig)
+        while True:
+            is_at_rest = self._wait_for_rest(max(limits.settle, self._regroup_for))
+            quiet_at = self.backend.now()
+            quiet_for = self._quiet_for + landing_seconds(self.rig, quiet_at, limits.run)
+            self.rig.phase(quiet_at, "quiet")
+            self._tell(f"t={self.now():.1f}s: quiet for {quiet_for:.1f}s")
+            self._pass(quiet_for)
+            if self._settling.is_settled(self.now()):
+                return
+            # A repair may fail several times, as if nothing more were to come, and then go on.
+            is_moving = self._settling.is_moving(self.now())
+            if not is_moving or self.now() >= limits.run:
+                self._ending.is_unsettled = is_moving or not is_at_rest
+                return
 
     def _wait_for_rest(self, longest: float) -> bool:
         """Wait until no more messages are to come; returns whether none came any more at the end of

@@ -5,9 +5,10 @@ long as it takes to check the promises about silence. Real time is dear, so it l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import ceil, inf, log
 from typing import Any, Final
 
+from stormcast.chaos.faults import Link
 from stormcast.chaos.oracles.evidence import TRAVELS, Evidence
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.roster import Roster, State
@@ -19,6 +20,10 @@ REGROUPING: Final = ("suspect_within", "verify_within", "info_within", "check_wi
 LONGEST_WAIT: Final = 15.0
 """Seconds of silence that are worth waiting for; longer promises are left to the simulator."""
 MARGIN: Final = 0.5
+KEPT_OUT: Final = ("stack.refused.transport-queue-full", "transport.dropped_queue_full")
+"""Counters of frames that found the queue of the transport full."""
+BY_CHANCE: Final = 1e-6
+"""How likely it may be that repairs fail in a row although each of them might have worked."""
 
 
 class Settling:
@@ -31,8 +36,9 @@ class Settling:
         before they ask or repeat."""
         self._is_patient = is_patient
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
-        self._last: dict[str, tuple[int, int]] = {}
-        """Messages received, and bytes of messages that miss pieces, at the last look."""
+        self._last: dict[str, tuple[int, int, int]] = {}
+        """Messages received, bytes of messages that miss pieces, and frames that found the queue of
+        the transport full, at the last look."""
         self._since = 0.0
         self._has_gaps = False
         """Whether a member had a gap at the last look that it reports, and then repairs, when the
@@ -42,7 +48,8 @@ class Settling:
 
     def is_moving(self, now: float) -> bool:
         """Whether messages are to come: a look at members within the last `still_for` found new
-        ones, or pieces, or the last look found a gap that will be an alarm."""
+        ones, or pieces, or that a member has more to send than its transport takes, or the last
+        look found a gap that will be an alarm."""
         return self._has_gaps or now - self._since < self.still_for
 
     def is_settled(self, now: float) -> bool:
@@ -54,18 +61,21 @@ class Settling:
         states = roster.states()
         if len(states) < len(roster.living()):
             return False
-        received = {
-            name: (int(state["workload"]["received"]), int(state["workload"]["unfinished_bytes"]))
-            for name, state in states.items()
-        }
-        if received != self._last:
-            self._last, self._since = received, now
+        progress = {name: _progress(state) for name, state in states.items()}
+        if progress != self._last:
+            self._last, self._since = progress, now
         self._has_gaps = any(state["workload"]["standing_gaps"] for state in states.values())
         self.is_apart = roster.has_group and not _is_one_view(states)
         if self.is_apart or self._has_gaps:
             return False
         is_still = not self._is_patient and now - self._since >= self.still_for
         return is_still or has_all(states, has_group=roster.has_group)
+
+
+def _progress(state: State) -> tuple[int, int, int]:
+    workload, stats = state["workload"], state["stats"]
+    kept_out = sum(int(stats.get(name, 0)) for name in KEPT_OUT)
+    return int(workload["received"]), int(workload["unfinished_bytes"]), kept_out
 
 
 def has_all(states: Mapping[str, State], *, has_group: bool) -> bool:
@@ -124,6 +134,16 @@ def still_seconds(evidence: Evidence) -> float:
     for bounds in _promises(evidence):
         wanted += [_number(bounds, "resend_within") * 1.1, _number(bounds, "request_spacing") * 2.2]
     return max(wanted)
+
+
+def vain_repairs(network: Link) -> int:
+    """Return how many repairs in a row, each a request and its answer, may fail by chance on a
+    network that always loses frames; 1 on one that loses none."""
+    arrives = (1.0 - network.loss) * (1.0 - network.corrupt)
+    fails = 1.0 - arrives * arrives
+    if not 0.0 < fails < 1.0:
+        return 1
+    return ceil(log(BY_CHANCE) / log(fails))
 
 
 def regroup_seconds(evidence: Evidence) -> float:

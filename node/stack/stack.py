@@ -141,6 +141,8 @@ class Stack:
         self.views: list[View] = []
         """Views that were installed since `take_news`, in order."""
         self._queue_frames = settings.transport_config.queue_frames
+        self._cut_at = 0
+        """Where the next full queue of the transport begins to take the frames that take turns."""
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
@@ -390,13 +392,22 @@ class Stack:
 
     def _overflow(self, frames: list[Frame]) -> None:
         """Cut off the frames beyond the transport's queue: they are dropped, which a protocol above
-        repairs, or wait for the next turn."""
-        rest = frames[self._queue_frames :]
-        del frames[self._queue_frames :]
-        if self.settings.transport_config.drop_when_full:
-            self._port.drop("transport-queue-full", len(rest))
-        else:
-            self._passed = rest
+        repairs, or wait for the next turn.
+
+        Of frames that may be dropped, the first ones have half of the queue, and the others have
+        the other half in turn: what is repeated for a dead member, in the same order each time,
+        would keep the same frames for the living out for ever.
+        """
+        room = self._queue_frames
+        if not self.settings.transport_config.drop_when_full:
+            self._passed = frames[room:]
+            del frames[room:]
+            return
+        self._port.drop("transport-queue-full", len(frames) - room)
+        others = frames[room // 2 :]
+        start, count = self._cut_at % len(others), room - room // 2
+        self._cut_at = start + count
+        frames[room // 2 :] = (others[start:] + others[:start])[:count]
 
     # -- Membership and commands -----------------------------------------------------------------
 

@@ -387,7 +387,7 @@ class World:
         self._members: dict[int, Member] = {}
         self.engine = Engine(self.transmit, self._deliver, self._after_turn)
         self.network = Wire(self.engine.arrive)
-        if stack == "unicast-only":
+        if stack == "unicast-only" and not (protocols or settings or unicast):
             self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
         else:
             assert not overrides, f"a stack takes none of {sorted(overrides)}"

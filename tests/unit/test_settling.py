@@ -6,14 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session import session
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import play
+from stormcast.chaos.session.settling import vain_repairs
+from stormcast.node.trace import PHASE, read_blocks_untrusted
 
 PAIR = """
 name: pair
@@ -75,3 +79,48 @@ def test_a_run_that_ends_while_messages_arrive_is_unknown(backend: type[SimBacke
     assert run.is_unsettled
     assert verdict is Verdict.UNKNOWN
     assert "raise limits.settle" in judge_run(scenario, run).findings[-1].detail
+
+
+@pytest.mark.parametrize("backend", [SimBackend, RealTime])
+def test_repairs_that_fail_many_times_in_a_row_are_waited_for(backend: type[SimBackend]) -> None:
+    """Of sixteen repairs one works, and no settling is asked for: in some runs nothing comes for
+    many times as long as a member waits before it repairs."""
+    scenario = scenario_of(Link(loss=0.75), settle=0.0, run=600.0)
+
+    runs = [verdict_on(scenario, backend(), seed) for seed in range(6)]
+
+    assert [run.delivered for _verdict, run in runs] == [100] * len(runs)
+    assert {verdict for verdict, _run in runs} == {Verdict.HOLDS}
+
+
+def test_a_silence_in_which_messages_come_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run takes one repair that fails for the last one, and finds that it was not."""
+    monkeypatch.setattr(session, "vain_repairs", lambda _network: 1)
+    scenario = scenario_of(Link(loss=0.6), settle=0.0, run=600.0)
+
+    runs = [verdict_on(scenario, SimBackend(), seed) for seed in range(6)]
+
+    assert [run.delivered for _verdict, run in runs] == [100] * len(runs)
+    assert {verdict for verdict, _run in runs} == {Verdict.HOLDS}
+    assert max(silences(run) for _verdict, run in runs) > 1
+
+
+def silences(run: RunRecord) -> int:
+    """How often the silence of a run began."""
+    blocks = list(read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest))
+    told = [(event.kind, block.text(event)) for block in blocks for event in block.events]
+    return told.count((PHASE, "quiet"))
+
+
+@pytest.mark.parametrize(
+    ("network", "times"),
+    [
+        (Link(), 1),
+        (Link(loss=0.01), 4),
+        (Link(loss=0.25), 17),
+        (Link(loss=0.1, corrupt=0.1), 13),
+        (Link(loss=1.0), 1),
+    ],
+)
+def test_how_many_repairs_in_a_row_may_fail_by_chance(network: Link, times: int) -> None:
+    assert vain_repairs(network) == times

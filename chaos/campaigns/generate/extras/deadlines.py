@@ -36,6 +36,9 @@ CALM: Final = (
     faults.ChangeKeys,
 )
 """Steps through which one who is started is heard."""
+FINDS_LESS: Final = frozenset({"max_rank_to_reply", "max_join_attempts"})
+"""Settings by which one who is started hears of nobody while the coordinator that died is still in
+the view of the others, or is told too late."""
 
 
 def deadlines(scenario: Scenario, _random: Random) -> Scenario:
@@ -94,7 +97,12 @@ def _finds_its_group(scenario: Scenario) -> bool:
     load, which then owes nobody anything."""
     actions = [step.action for step in scenario.timeline]
     starts = [action for action in actions if isinstance(action, STARTING)]
-    return len(starts) <= 1 and (not starts or all(isinstance(one, CALM) for one in actions))
+    if not starts:
+        return True
+    set_values = {name for _protocol, values in scenario.cluster.protocols for name, _ in values}
+    if set_values & FINDS_LESS or len(starts) > 1:
+        return False
+    return all(isinstance(action, CALM) for action in actions)
 
 
 def _is_sent_to_all(scenario: Scenario) -> bool:
