@@ -41,6 +41,10 @@ OF_STABLE: Final[tuple[Setting, ...]] = (
     ("STABLE", "repeat_interval", (0.1, 2.0)),
     ("multicast", "resend_last_seqno_max_times", (0, 3)),
 )
+QUEUES: Final = (4, 30)
+"""Frames that wait at most."""
+QUEUES_OF_GROUPS: Final = (30,)
+"""A coordinator tells all others its view in one turn."""
 DISCOVERY: Final = {"udp": "PING", "mcast": "PING"}
 """The discovery protocol of stacks that have another one than STATIC."""
 TRANSPORT: Final = {"tcp": "TCP", "tcp-nio2": "TCP_NIO2", "tcp-no-retransmit": "TCP_NIO2"}
@@ -95,5 +99,5 @@ def _settings(scenario: Scenario) -> Iterator[Setting]:
     if not never_repairs(scenario) and dict(cluster.settings).get("max_retransmit_time") != 0:
         # What a full queue drops must be repaired, and what is repeated for a dead member must end.
         transport = TRANSPORT.get(cluster.stack, "UDP")
-        yield transport, "queue_frames", (4, 30)
-        yield transport, "receive_queue", (4, 30)
+        for name in ("queue_frames", "receive_queue"):
+            yield transport, name, QUEUES_OF_GROUPS if scenario.needs else QUEUES
