@@ -266,9 +266,11 @@ class Session:
             self._pass(quiet_for)
             if self._settling.is_settled(self.now()):
                 return
-            # A repair may fail several times, as if nothing more were to come, and then go on.
+            # A repair may fail several times, as if nothing more were to come, and then go on; and
+            # so many heartbeats may be lost in a row that a group parts.
             is_moving = self._settling.is_moving(self.now())
-            if not is_moving or self.now() >= limits.run:
+            is_parted = self._settling.is_apart and self.scenario.network.can_lose
+            if self.now() >= limits.run or not (is_moving or is_parted):
                 self._ending.is_unsettled = is_moving or not is_at_rest
                 return
 
