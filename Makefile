@@ -13,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long soak museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes compiled test-compiled sim search-long soak museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,24 @@ IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
 test-kubernetes: setup ## Install the chart where KUBECONFIG points: scenarios, and each verb of the backend
 	$(IN_CLUSTER) tests/kubernetes -rs $(ARGS) || [ $$? -eq 5 ]
 	$(IN_CLUSTER) tests/conformance -m k8s -rs --durations=5 $(ARGS) || [ $$? -eq 5 ]
+
+# A C compiler takes some minutes over them. They go into a wheel, never into the folders here: code
+# that was compiled from older sources would be used without a word.
+WHEELS := dist/compiled
+COMPILED := .venv-compiled
+
+compiled: setup ## Build a wheel whose protocols are compiled (needs a C compiler; docs/adr/0005)
+	@command -v cc >/dev/null || { echo "no C compiler: apt-get install gcc libc6-dev" >&2; exit 2; }
+	rm -rf $(WHEELS)
+	STORMCAST_COMPILED=1 $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(WHEELS) .
+	@ls $(WHEELS)/*.whl
+
+test-compiled: compiled ## Hold that wheel against the sources: same rows of a search, same bytes of runs
+	rm -rf $(COMPILED)
+	$(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/pip install --quiet --require-hashes -r requirements.txt
+	$(COMPILED)/bin/pip install --quiet --no-deps $(WHEELS)/*.whl
+	STORMCAST_COMPILED=$(COMPILED)/bin $(BIN)/pytest tests/compiled $(ARGS)
 
 sim: setup ## Look for violations in SEEDS random simulations, the same each time
 	$(BIN)/stormcast search --seeds $(SEEDS) $(ARGS)
@@ -140,5 +158,5 @@ audit: $(AUDIT)/.ready ## Look all pinned packages up among known flaws: exits 1
 
 # .hypothesis stays: it remembers the failures that fuzzing has found.
 clean: ## Remove the environment, caches and build output
-	rm -rf .venv $(AUDIT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv $(AUDIT) $(COMPILED) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
