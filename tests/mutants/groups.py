@@ -40,7 +40,7 @@ from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.baselines import Baselines
 from stormcast.node.protocols.multicast.feedback import Feedback
 from stormcast.node.protocols.multicast.outgoing import Outgoing
-from stormcast.node.protocols.multicast.reports import Acks
+from stormcast.node.protocols.multicast.reports import AckDelivered
 from stormcast.node.protocols.multicast.retention import UntilAcked, UntilStable
 from stormcast.node.protocols.multicast.views import Views
 from stormcast.node.protocols.multicast.windows import Windows
@@ -320,10 +320,10 @@ def gaps_without_alarm(patches: Patches) -> None:
 @mutant("P-16, M-6", ("G6", "G1"), ("mcast",))
 def mcast_acks_what_it_received(patches: Patches) -> None:
     """An ack reports the highest multicast received, beyond a gap."""
-    old = Acks._send
+    old = AckDelivered._send
 
-    @patches.method(Acks)
-    def _send(self: Acks, entry: Any, now: float) -> None:
+    @patches.method(AckDelivered)
+    def _send(self: AckDelivered, entry: Any, now: float) -> None:
         window = entry.window
         delivered, window.delivered = window.delivered, window.high
         old(self, entry, now)
@@ -354,8 +354,8 @@ def acks_of_leavers_wanted(patches: Patches) -> None:
 def announcements_not_acked(patches: Patches) -> None:
     """A lost last ack is not repeated when its sender asks by announcing its highest seqno."""
 
-    @patches.method(Acks)
-    def announced(self: Acks, entry: Any, now: float) -> None:
+    @patches.method(AckDelivered)
+    def announced(self: AckDelivered, entry: Any, now: float) -> None:
         return
 
 

@@ -14,7 +14,7 @@ from stormcast.node.protocols.multicast import feedback
 from stormcast.node.protocols.multicast.alarms import Alarms
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.baselines import Baselines
-from stormcast.node.protocols.multicast.reports import Acks
+from stormcast.node.protocols.multicast.reports import AckDelivered
 from stormcast.node.protocols.multicast.state import ALARM
 from stormcast.node.protocols.unicast import resync
 from tests.mutants.groups import mutant
@@ -111,6 +111,6 @@ def gaps_above_an_answer_are_not_noticed(patches: Patches) -> None:
 def acks_wait_by_the_old_interval(patches: Patches) -> None:
     """An ack that waits leaves by the interval of its time, whatever is set later."""
 
-    @patches.method(Acks)
+    @patches.method(AckDelivered)
     def repace(_self: Any, _entry: Any, _now: float) -> None:
         return

@@ -7,7 +7,7 @@ from typing import Final
 
 from stormcast.node.core import wire
 from stormcast.node.protocols.multicast.config import McastConfig, MulticastConfig, Nakack2Config
-from stormcast.node.protocols.multicast.reports import Acks, Reports, Silence
+from stormcast.node.protocols.multicast.reports import AckDelivered, Reports, Silence
 from stormcast.node.protocols.multicast.retention import Retention, UntilAcked, UntilStable
 
 
@@ -36,7 +36,7 @@ delivered. Without retransmission (`xmit_interval` 0) the windows only restore o
 MCAST: Final = Generation(
     protocol=wire.MCAST,
     config_type=McastConfig,
-    reports=Acks,
+    reports=AckDelivered,
     retention=UntilAcked,
 )
 """A fixed window, acked by every member: flow control is built in, and no STABLE is needed. A

@@ -69,7 +69,7 @@ class Silence:
         return {}
 
 
-class Acks:
+class AckDelivered:
     """MCAST: one cumulative ack for many messages, of what was delivered."""
 
     def __init__(self, state: Streams) -> None:
