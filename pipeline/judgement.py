@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stormcast.pipeline.findings import RUN, Finding, Verdict, worst
+from stormcast.findings import Finding, Verdict, worst, worst_by_guarantee
 from stormcast.pipeline.questions import Question
 
 
@@ -62,12 +62,7 @@ class Judgement:
 
     def verdicts(self) -> dict[str, str]:
         """Return the worst verdict on each guarantee."""
-        found: dict[str, Verdict] = {}
-        for finding in self.findings:
-            if finding.guarantee != RUN:
-                before = found.get(finding.guarantee, Verdict.HOLDS)
-                found[finding.guarantee] = worst((before, finding.verdict))
-        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+        return worst_by_guarantee(self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `stormcast verify --json` prints, and verdict.json contains."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.pipeline.findings import Finding
+from stormcast.findings import Finding
 
 _CALLED: Final = "An error occurred while calling"
 _CAUSE: Final = "Caused by: "

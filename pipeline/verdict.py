@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from stormcast.findings import RUN, Finding, Verdict
 from stormcast.pipeline.checks import (
     a1_agreement,
     c1_budget,
@@ -26,7 +27,7 @@ from stormcast.pipeline.checks import (
     s1_unread,
     v_views,
 )
-from stormcast.pipeline.findings import RUN, THE_RUN, Finding, Verdict
+from stormcast.pipeline.findings import SPARK, THE_RUN
 from stormcast.pipeline.halves import Runs, check_spark, in_halves
 from stormcast.pipeline.judgement import Death, Figures, Judgement, Probe
 from stormcast.pipeline.measured import Breach
@@ -355,7 +356,7 @@ class Verifier:
         }
         return Judgement(
             question=question,
-            findings=tuple(findings),
+            findings=tuple(one if one.by else replace(one, by=SPARK) for one in findings),
             figures=known,
             violations=counts,
             not_judged=tuple(name for name in asked if name not in named),
@@ -484,5 +485,5 @@ def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Findi
         elif one.verdict > by_guarantee.get(one.guarantee, Verdict.HOLDS):
             detail = f"{one.guarantee} was {one.verdict} when it ran, and Spark says otherwise"
             detail = f"{detail}: {one.detail}"
-            own.append(Finding(RUN, Verdict.UNKNOWN, detail, one.witness, THE_RUN))
+            own.append(Finding(RUN, Verdict.UNKNOWN, detail, one.witness, by=THE_RUN))
     return own

@@ -20,6 +20,7 @@ from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenari
 from stormcast.chaos.records.directory import BEGUN, settled
 from stormcast.chaos.session.versions import versions
 from stormcast.exits import Exit
+from stormcast.findings import RUN, Finding, worst
 from stormcast.locks import lock
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import printable
@@ -27,7 +28,7 @@ from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
-from stormcast.pipeline.findings import RUN, THE_RUN, Finding, read_finding, worst
+from stormcast.pipeline.findings import THE_RUN, read_finding
 from stormcast.pipeline.questions import (
     Arrivals,
     Budget,

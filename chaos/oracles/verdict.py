@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
-from functools import partial, total_ordering
+from functools import partial
 from typing import Final
 
 from stormcast.chaos.oracles import (
@@ -28,6 +27,7 @@ from stormcast.chaos.oracles.g4_intact import Payloads
 from stormcast.chaos.oracles.history import EPSILON, Violation
 from stormcast.chaos.oracles.owed import Owed, owed_by
 from stormcast.chaos.oracles.witness import describe
+from stormcast.findings import RUN, Finding, Verdict, worst
 
 __all__ = ["CHECKS", "RUN", "Budget", "Finding", "Judgement", "Verdict", "judge", "worst"]
 
@@ -53,41 +53,6 @@ CHECKS: Final[dict[str, Check]] = {
 ASKS_WHO_STAYS: Final = frozenset({"G1", "G8", "A1", "V4", "C1", "L1"})
 """Guarantees that speak of members that stay, and of what is due in time or at the end of a run. A
 member that dies unforeseen may leave the others no time for it."""
-RUN: Final = "run"
-"""Stands in place of a guarantee in a finding that the run as a whole proves nothing."""
-
-
-@total_ordering
-class Verdict(Enum):
-    """The verdict on a guarantee, from best to worst."""
-
-    HOLDS = 0
-    UNKNOWN = 1
-    """The evidence proves neither: a check crashed, a trace is torn, a fault had no effect."""
-    VIOLATED = 2
-
-    def __lt__(self, other: Verdict) -> bool:
-        return self.value < other.value
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict; HOLDS where there is none."""
-    return max(verdicts, default=Verdict.HOLDS)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The verdict on one guarantee, and the few events that prove it."""
-
-    guarantee: str
-    verdict: Verdict
-    detail: str
-    witness: tuple[str, ...] = ()
-    at: float | None = None
-    """The time of the violation, in seconds of the run; None: there is none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

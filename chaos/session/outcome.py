@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, dump
-from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
+from stormcast.chaos.oracles.verdict import Judgement, Verdict
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
 from stormcast.chaos.records.directory import TakenError
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.unowed import unowed_loads
 from stormcast.chaos.session.versions import versions
+from stormcast.findings import worst_by_guarantee
 from stormcast.node.settings import is_path
 from stormcast.whole import write_whole
 
@@ -54,12 +54,7 @@ class RunOutcome:
 
     def verdicts(self) -> dict[str, str]:
         """Return the worst verdict on each guarantee."""
-        found: dict[str, Verdict] = {}
-        for finding in self.judgement.findings:
-            if finding.guarantee != RUN:
-                before = found.get(finding.guarantee, Verdict.HOLDS)
-                found[finding.guarantee] = worst((before, finding.verdict))
-        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+        return worst_by_guarantee(self.judgement.findings)
 
     def files(self) -> dict[str, bytes]:
         """Return the files that the verdict is made from: scenario, seed and traces."""
@@ -73,7 +68,7 @@ class RunOutcome:
             "scenario": self.scenario.name,
             "verdict": str(self.verdict),
             "guarantees": self.verdicts(),
-            "findings": [_as_json(finding) for finding in self.judgement.findings],
+            "findings": [finding.as_json() for finding in self.judgement.findings],
             "backend": self.run.backend,
             "seed": self.seed,
             "fate": self.fate,
@@ -99,18 +94,6 @@ class RunOutcome:
             "control": self.run.control,
             "control_most": self.run.control_most,
         }
-
-
-def _as_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as verdict.json has it."""
-    told = {
-        "guarantee": finding.guarantee,
-        "verdict": str(finding.verdict),
-        "detail": finding.detail,
-        "witness": list(finding.witness),
-    }
-    at = finding.at
-    return told | ({"at": round(at, 6)} if at is not None and isfinite(at) else {})
 
 
 def write_run(outcome: RunOutcome, directory: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from stormcast.findings import RUN, Finding, Verdict
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
-from stormcast.pipeline.findings import RUN, SPARK, Finding, Verdict, read_finding
+from stormcast.pipeline.findings import SPARK, read_finding
 from stormcast.pipeline.measured import BadMetrics, Metrics, read_metrics
 
 HOLDS: Final = "holds"
@@ -219,7 +220,7 @@ def _of_others(directory: Path, verdict: VerdictFile | None) -> VerdictFile:
         scenario=verdict.scenario if verdict is not None else directory.name,
         verdict=UNKNOWN,
         guarantees={},
-        findings=(Finding(RUN, Verdict.UNKNOWN, detail),),
+        findings=(Finding(RUN, Verdict.UNKNOWN, detail, by=SPARK),),
         seed=verdict.seed if verdict is not None else None,
         backend=verdict.backend if verdict is not None else "sim",
     )
@@ -232,7 +233,7 @@ def _unjudged(directory: Path, told: Mapping[str, Any]) -> VerdictFile:
         scenario=str(told.get("name") or directory.resolve().name),
         verdict=UNKNOWN,
         guarantees={},
-        findings=(Finding(RUN, Verdict.UNKNOWN, UNJUDGED),),
+        findings=(Finding(RUN, Verdict.UNKNOWN, UNJUDGED, by=SPARK),),
         seed=int(seed) if seed.isdecimal() else None,
         backend="",
     )

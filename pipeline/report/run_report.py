@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from stormcast.pipeline.findings import RUN, SPARK, Finding, Verdict
+from stormcast.findings import RUN, Finding, Verdict
+from stormcast.pipeline.findings import SPARK
 from stormcast.pipeline.measured import Breach, Metrics
 from stormcast.pipeline.report import heatmap, quantities, timelines, wording
 from stormcast.pipeline.report.fault_section import fault_section, struck_section

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.pipeline.findings import RUN, Finding, Verdict
+from stormcast.findings import RUN, Finding, Verdict
+from stormcast.pipeline.findings import SPARK
 from stormcast.pipeline.report.run_files import BEGUN, UNKNOWN, UNSUPPORTED, Kept, VerdictFile
 
 SUITE: Final = "chaos-test.json"
@@ -56,7 +57,7 @@ def _kept(row: Mapping[str, Any]) -> Kept:
             scenario=str(row["scenario"]),
             verdict=verdict,
             guarantees={},
-            findings=() if is_refused else (Finding(RUN, Verdict.UNKNOWN, detail),),
+            findings=() if is_refused else (Finding(RUN, Verdict.UNKNOWN, detail, by=SPARK),),
             backend="",
             reason=detail,
         ),

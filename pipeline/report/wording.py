@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from stormcast.pipeline.findings import RUN, SPARK, Finding
+from stormcast.findings import RUN, Finding
+from stormcast.pipeline.findings import SPARK
 from stormcast.pipeline.measured import FaultWindow
 from stormcast.pipeline.report import quantities
 from stormcast.pipeline.report.run_files import (

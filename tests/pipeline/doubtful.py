@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.findings import Finding, Verdict
 from stormcast.node import trace
 from stormcast.node.trace import read_blocks_untrusted
-from stormcast.pipeline.findings import THE_RUN, Finding, Verdict
+from stormcast.pipeline.findings import THE_RUN
 from tests.oracles.impossible import DAMAGED, IMPOSSIBLE
 from tests.oracles.story import IDS, Story
 from tests.oracles.test_deaths import WAITING

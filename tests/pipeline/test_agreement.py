@@ -7,7 +7,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.session.facts import facts_of
-from stormcast.pipeline.findings import Finding
+from stormcast.findings import Finding
 from stormcast.pipeline.judgement import Judgement
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES

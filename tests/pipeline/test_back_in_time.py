@@ -14,15 +14,14 @@ from pyspark.sql.functions import round as rounded
 
 from stormcast.chaos.campaigns.generate import generate, is_group
 from stormcast.chaos.language.scenario import Expect, ExpectView, Scenario, parse_scenario
-from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.judging import expectation_findings, one_group_finding
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.simulation import simulate
+from stormcast.findings import Finding, Verdict
 from stormcast.node import trace
 from stormcast.pipeline import files
 from stormcast.pipeline.checks.g8_back_in_time import back_in_time
-from stormcast.pipeline.findings import THE_RUN, Finding
-from stormcast.pipeline.findings import Verdict as Said
+from stormcast.pipeline.findings import THE_RUN
 from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Arrivals, Expectations, OneView, Question
 from stormcast.pipeline.verdict import Verifier
@@ -177,7 +176,7 @@ SOON = Expectations(awaited=(Arrivals(by=0.05, sources=("n0",), dests=("n1",)),)
 A_VIEW = Expectations(awaited=(OneView(by=9.0, seen_by=("n0",), members=("n0", "n1")),))
 NOTHING = Expectations()
 G8 = ("G1", "G8")
-LATE = Finding("G8", Said.VIOLATED, "not delivered in time", by=THE_RUN)
+LATE = Finding("G8", Verdict.VIOLATED, "not delivered in time", by=THE_RUN)
 
 
 def clean() -> Story:

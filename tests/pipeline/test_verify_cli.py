@@ -17,15 +17,15 @@ from stormcast import verify as glue
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.exits import Exit
+from stormcast.findings import Finding, Verdict
 from stormcast.node import trace
 from stormcast.node.core.names import printable
 from stormcast.node.trace.export import export
 from stormcast.node.trace.files import find_sources
 from stormcast.node.trace.tracer import Tracer
 from stormcast.pipeline import cli, session
-from stormcast.pipeline import findings as spark
 from stormcast.pipeline.evidence import digest_of
-from stormcast.pipeline.findings import Finding
+from stormcast.pipeline.findings import SPARK
 from stormcast.pipeline.judgement import Figures, Judgement
 from stormcast.pipeline.questions import CannotError, Question, VerifyError
 from stormcast.pipeline.report.run_files import read_run
@@ -384,7 +384,8 @@ def test_a_witness_is_shown_as_plain_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever names and texts of a trace hold: one line stays one line, and rings no bell."""
-    finding = Finding("G2", spark.Verdict.VIOLATED, f"{EVIL} got it twice", (f"{EVIL}#1", EVIL))
+    detail, witness = f"{EVIL} got it twice", (f"{EVIL}#1", EVIL)
+    finding = Finding("G2", Verdict.VIOLATED, detail, witness, by=SPARK)
     question = Question(run=EVIL, traces=tmp_path)
     judgement = Judgement(
         question=question,
