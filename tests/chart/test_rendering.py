@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from stormcast.chaos.agent.settings import read_agent
-from stormcast.chaos.backends.kubernetes.api import Api, Port, Reply
+from stormcast.chaos.backends.kubernetes.api import Api, Port
+from stormcast.chaos.backends.kubernetes.http_pool import Reply, Request
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.node.keys.cluster_keys import read_keys
 from stormcast.node.member.settings import load_member
@@ -229,8 +230,8 @@ def test_the_backend_asks_by_the_names_in_the_role(chart: Rendered) -> None:
     class Server:
         host = "https://fake"
 
-        def request(self, _method: str, path: str, *_more: object) -> Reply:
-            asked.append(path)
+        def request(self, request: Request) -> Reply:
+            asked.append(request.target)
             return Reply(200, "application/json", b"{}")
 
     rule = chart.one("Role", "controller")["rules"][1]

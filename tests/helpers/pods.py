@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.http_pool import Reply, Request, UnreachableError
 from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.language.features import FEATURES
@@ -189,20 +189,13 @@ class FakeCluster:
 
     # -- The API server --------------------------------------------------------------------------
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
-        reply = self._answer(method, path, body, headers, timeout)
-        if into is None or not reply.is_ok:
+    def request(self, request: Request) -> Reply:
+        reply = self._answer(
+            request.method, request.target, request.body, request.headers, request.timeout
+        )
+        if request.into is None or not reply.is_ok:
             return reply
-        into.write(reply.body)
+        request.into.write(reply.body)
         return Reply(reply.status, reply.kind, b"")
 
     def _answer(

@@ -7,7 +7,7 @@ import tarfile
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase, BytesIO
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
@@ -16,15 +16,16 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import archive, memory
-from stormcast.chaos.backends.kubernetes.api import (
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend
+from stormcast.chaos.backends.kubernetes.http_pool import (
     MAX_REPLY,
-    Api,
     Reply,
+    Request,
     TooLongError,
     read_bounded,
 )
-from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend
 from stormcast.chaos.backends.kubernetes.pods import MemberPod, journals_bound
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.node.keeper.tar_stream import tar_of
@@ -227,16 +228,13 @@ class Keeper:
         self.reply = reply
         self.asked: list[int] = []
 
-    def request(self, method: str, path: str, *more: object) -> Reply:
-        most, into = more[-2:]
-        assert isinstance(most, int)
-        assert into is None or isinstance(into, BufferedIOBase)
-        self.asked.append(most)
-        if len(self.reply.body) > most:
-            raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
-        if into is None:
+    def request(self, request: Request) -> Reply:
+        self.asked.append(request.most)
+        if len(self.reply.body) > request.most:
+            raise TooLongError(f"{request.target}: the answer has more than {request.most} bytes")
+        if request.into is None:
             return self.reply
-        into.write(self.reply.body)
+        request.into.write(self.reply.body)
         return Reply(self.reply.status, self.reply.kind, b"")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend
-from stormcast.chaos.backends.kubernetes.api import Reply
+from stormcast.chaos.backends.kubernetes.http_pool import Reply
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from tests.helpers.pods import A_POD

@@ -11,7 +11,7 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, pods
-from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.http_pool import Reply, UnreachableError
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods

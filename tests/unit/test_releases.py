@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api, Reply
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.kubernetes.http_pool import Reply
 from stormcast.chaos.backends.kubernetes.release import choose_pods, member_pods
 
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
 import yaml
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.node.core.errors import NodeError
+from stormcast.chaos.backends.kubernetes.http_pool import (
+    MAX_REPLY,
+    Reply,
+    Request,
+    UnreachableError,
+    send,
+    short,
+)
 from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -24,14 +30,7 @@ TIMEOUT_SECONDS: Final = 10.0
 OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in a pod with the credentials of its service account."""
 DEFAULT_NAMESPACE: Final = "default"
-MAX_REPLY: Final = 16 << 20
-"""Bytes of an answer; journals may have more. A pod that was taken over must not fill the memory of
-who asks it."""
-_READ: Final = 64 << 10
-_LEAST_RATE: Final = 1 << 20
-"""Bytes a second."""
 _SHOWN: Final = 200
-_OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
@@ -63,70 +62,19 @@ class Port(NamedTuple):
         return self.pod.rpartition("-")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer, of any status."""
-
-    status: int
-    kind: str
-    body: bytes
-
-    @property
-    def is_ok(self) -> bool:
-        return self.status in _OK
-
-    def value(self) -> Any:  # noqa: ANN401 as answered
-        """Return the body: its value where it is JSON, else its text."""
-        text = self.body.decode(errors="replace")
-        if not self.kind.startswith("application/json"):
-            return text
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-
-
-class TooLongError(BackendError):
-    """An answer has more bytes than are taken."""
-
-
-class UnreachableError(NodeError):
-    """The API server, or a port of a pod behind it, did not answer."""
-
-
 class ApiServer(Protocol):
     """Sends requests to the API server; UnreachableError when it does not answer, TooLongError when
-    its answer has more than `most` bytes. Where there is a file (`into`), the body of a good answer
-    is written there as it comes, and the reply has none."""
+    its answer has too many bytes."""
 
     host: str
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply: ...
+    def request(self, request: Request) -> Reply: ...
 
 
 class Way(Protocol):
     """Sends requests to ports of pods; raises what an `ApiServer` raises."""
 
-    def request(
-        self,
-        port: Port,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply: ...
+    def request(self, port: Port, request: Request) -> Reply: ...
 
 
 class Api:
@@ -153,7 +101,7 @@ class Api:
 
     def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
         try:
-            reply = self._request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY)
+            reply = self._request(Request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY))
         except UnreachableError as error:
             raise BackendError(
                 f"no cluster answers at {self._server.host}: {error}; is KUBECONFIG the right one?"
@@ -180,10 +128,11 @@ class Api:
         # The API server does not pass `Authorization` on to the pod.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
+        request = Request(method, target, data, headers, timeout, most, into)
         if self._way is not None:
-            return self._way.request(port, method, target, data, headers, timeout, most, into)
+            return self._way.request(port, request)
         path = f"/api/v1/namespaces/{self.namespace}/pods/{port.name}/proxy{target}"
-        reply = self._request(method, path, data, headers, timeout, most, into)
+        reply = self._request(replace(request, target=path))
         if reply.status == _TOO_MANY:
             raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")
         status = _status_of(reply)
@@ -193,24 +142,15 @@ class Api:
             raise BackendError(self._refusal(reply, _VERBS.get(method, method), "pods/proxy"))
         raise UnreachableError(f"{port.pod} port {port.number}: {status}")
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
+    def _request(self, request: Request) -> Reply:
         """Send a request to the API server, and again if the server turns it away: then it has
         reached nobody. No pod answers with that status."""
-        reply = self._server.request(method, path, body, headers, timeout, most, into)
+        reply = self._server.request(request)
         for _turn in range(AGAIN):
             if reply.status != _TOO_MANY:
                 break
             time.sleep(AWAY_SECONDS)
-            reply = self._server.request(method, path, body, headers, timeout, most, into)
+            reply = self._server.request(request)
         return reply
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
@@ -286,31 +226,13 @@ class _Pool:
         self._settings = settings
         self._pool = RESTClientObject(settings).pool_manager
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
+    def request(self, request: Request) -> Reply:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
         proof = {auth["key"]: auth["value"] for auth in self._settings.auth_settings().values()}
         try:
-            answer = self._pool.request(
-                method,
-                self.host + path,
-                body=body,
-                headers={**headers, **proof},
-                timeout=timeout,
-                retries=False,
-                # Read below: the pool itself would read, and decompress, whatever comes.
-                preload_content=False,
-            )
-            data = read_bounded(answer, most, timeout, into)
+            proven = replace(request, headers={**request.headers, **proof})
+            return send(self._pool, self.host, proven)
         except HTTPError as error:
             raise UnreachableError(short(error)) from None
         except ValueError:
@@ -319,47 +241,3 @@ class _Pool:
                 f"the cluster at {self.host} cannot be asked: the token has a line break, or the "
                 "address a character that none can have; mend the file that KUBECONFIG names"
             ) from None
-        if data is None:
-            raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
-        return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
-
-
-def read_bounded(
-    answer: Any,  # noqa: ANN401 the package has no types
-    most: int,
-    seconds: float,
-    into: IO[bytes] | None = None,
-) -> bytes | None:
-    """Return the body of an answer as it was sent, or write that of a good answer into a file and
-    return nothing of it; None, and an end of the connection, if it has more than `most` bytes.
-    UnreachableError if it comes slower than `_LEAST_RATE`, but for its
-    first `seconds`: the pool bounds each read alone, and a byte now and then would never end."""
-    parts: list[bytes] = []
-    take: Callable[[bytes], object] = parts.append
-    if into is not None:
-        if answer.status in _OK:
-            take = into.write
-        else:
-            # Of an answer that is an error no more is held than of any other.
-            most = min(most, MAX_REPLY)
-    size, began = 0, time.monotonic()
-    # Whatever there is, where `read` waits until it has as much as was asked for.
-    while part := answer.read1(_READ, decode_content=False):
-        size += len(part)
-        is_late = time.monotonic() - began > seconds + size / _LEAST_RATE
-        if size > most or is_late:
-            answer.close()
-            # Its place, where the number of connections has a bound; it is made anew there.
-            answer.release_conn()
-            if is_late:
-                raise UnreachableError(f"the answer comes too slowly: {size} bytes so far")
-            return None
-        take(part)
-    answer.release_conn()
-    return b"".join(parts)
-
-
-def short(error: Exception) -> str:
-    """Return the last reason of a chain of errors: the only part that tells the cause."""
-    text = one_line(error)
-    return text.rpartition(": ")[2] or text

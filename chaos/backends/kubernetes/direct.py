@@ -6,17 +6,16 @@ way leads through the API server, which encrypts what it passes on to pods, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import (
-    Port,
+from stormcast.chaos.backends.kubernetes.api import Port
+from stormcast.chaos.backends.kubernetes.http_pool import (
     Reply,
-    TooLongError,
+    Request,
     UnreachableError,
-    read_bounded,
+    send,
     short,
 )
 from stormcast.node.control.trust import trusting, why_refused
@@ -36,32 +35,13 @@ class DirectWay:
         self._pools: dict[Port, HTTPSConnectionPool] = {}
         self._lock = Lock()
 
-    def request(
-        self,
-        port: Port,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        most: int,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
+    def request(self, port: Port, request: Request) -> Reply:
         """Send one request, and return its answer. BackendError if the pod speaks plain HTTP, or
         its certificate is refused; UnreachableError when nothing answers."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
         try:
-            answer = self._pool(port).request(
-                method,
-                target,
-                body=body,
-                headers=dict(headers),
-                timeout=timeout,
-                retries=False,
-                preload_content=False,
-            )
-            data = read_bounded(answer, most, timeout, into)
+            return send(self._pool(port), "", request)
         except HTTPError as error:
             for cause in (error, *error.args):
                 if isinstance(cause, BaseException) and (why := why_refused(cause)):
@@ -69,9 +49,6 @@ class DirectWay:
                         f"{port.pod} port {port.number}: {why}; --ca-file is to name its issuer"
                     ) from None
             raise UnreachableError(f"{port.pod} port {port.number}: {short(error)}") from None
-        if data is None:
-            raise TooLongError(f"{method} {target}: the answer has more than {most} bytes")
-        return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
 
     def close(self) -> None:
         """Close all connections that are not in use; new requests make new ones."""

@@ -11,14 +11,14 @@ from typing import IO, Any, Final, TypeVar
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
-from stormcast.chaos.backends.kubernetes.api import (
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.kubernetes.http_pool import (
     MAX_REPLY,
-    Api,
     Reply,
     TooLongError,
     UnreachableError,
 )
-from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
 from stormcast.chaos.backends.kubernetes.memory import memory_limit
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
