@@ -7,18 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.agent import unix_http
 from stormcast.chaos.agent.endpoints import read_bites_untrusted
-from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.chaos.drivers.base import Bites
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.control.client import OK, NoAnswerError, ask
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import NAME, one_line
 
 TIMEOUT_SECONDS: Final = 15.0
 """An agent runs programs before it answers; each takes some milliseconds."""
-_OK: Final = range(200, 300)
 _LAPSED: Final = 409
 _FAILED: Final = 500
 
@@ -110,7 +108,7 @@ def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
 
     def ask_agent(method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
         try:
-            answer = unix_http.ask(path, method, target, body, timeout)
+            answer = ask(path, method, target, body, timeout)
         except NoAnswerError as error:
             raise AgentError(f"the agent does not answer {error}") from None
         return read_answer(f"{method} {target}", answer.status, answer.text)
@@ -124,7 +122,7 @@ def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as an
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise AgentError(f"the agent's answer to {what} is no JSON: {text[:200]!r}") from None
-    if status in _OK:
+    if status in OK:
         return value
     why = value.get("error", text) if isinstance(value, dict) else text
     kinds = {_LAPSED: LeaseLapsedError, _FAILED: AgentError}

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
-
-import h11
 
 from stormcast.node.control.answers import (
     Answer,
@@ -20,6 +14,7 @@ from stormcast.node.control.answers import (
     parse_body,
     parse_mapping,
 )
+from stormcast.node.control.client import MAX_ANSWER, HttpError, LongAnswerError, ask_from_loop
 from stormcast.node.keeper.folders import INCARNATIONS
 from stormcast.node.keeper.keeper import CONTROL, BusyError, Keeper
 from stormcast.node.keeper.tar_stream import tar_of
@@ -31,7 +26,6 @@ LONGEST_NAME: Final = 200
 ANSWER_SECONDS: Final = 8.0
 """Seconds that a member may take to answer: less than a client of the keeper waits."""
 READY_SECONDS: Final = 1.0
-MAX_ANSWER: Final = 16 << 20
 NOT_READY: Final = 503
 ACCEPTED: Final = 202
 BUSY: Final = 409
@@ -206,53 +200,12 @@ async def ask_member(
     if keeper.state()["paused"]:
         raise RefusedError(LATE, "the member is paused")
     try:
-        async with asyncio.timeout(timeout), _connection(keeper.settings.folder) as (read, write):
-            http = h11.Connection(h11.CLIENT)
-            headers = [("Host", "member"), ("Content-Length", str(len(body)))]
-            for event in (
-                h11.Request(method=method, target=target, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                write.write(http.send(event) or b"")
-            return await _answer(http, read)
+        async with asyncio.timeout(timeout):
+            found = await ask_from_loop(keeper.settings.folder / CONTROL, method, target, body)
     except TimeoutError:
         raise RefusedError(LATE, f"the member does not answer within {timeout:g} s") from None
-    except (OSError, h11.ProtocolError) as error:
+    except LongAnswerError:
+        raise RefusedError(GONE, f"the member's answer has more than {MAX_ANSWER} bytes") from None
+    except (OSError, HttpError) as error:
         raise RefusedError(GONE, f"the member cannot be asked: {error}") from None
-
-
-@asynccontextmanager
-async def _connection(
-    folder: Path,
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    # Through an open handle of the folder: its path may be too long for a socket's address.
-    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    try:
-        read, write = await asyncio.open_unix_connection(f"/proc/self/fd/{handle}/{CONTROL}")
-    finally:
-        os.close(handle)
-    try:
-        yield read, write
-    finally:
-        write.close()
-
-
-async def _answer(http: h11.Connection, read: asyncio.StreamReader) -> Answer:
-    status, kind = GONE, b"application/json"
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        event: Any = http.next_event()
-        if event is h11.NEED_DATA:
-            http.receive_data(await read.read(64 << 10))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            kind = dict(event.headers).get(b"content-type", kind)
-        elif isinstance(event, h11.Data):
-            parts.append(bytes(event.data))
-            size += len(event.data)
-            if size > MAX_ANSWER:
-                raise RefusedError(GONE, f"the member's answer has more than {MAX_ANSWER} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            return Answer(b"".join(parts), status, kind.decode("ascii", "replace"))
+    return Answer(found.body, found.status, found.kind or "application/json")

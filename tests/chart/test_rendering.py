@@ -12,8 +12,9 @@ import yaml
 
 from stormcast.chaos.agent.settings import read_agent
 from stormcast.chaos.backends.kubernetes.api import Api, Port
-from stormcast.chaos.backends.kubernetes.http_pool import Reply, Request
+from stormcast.chaos.backends.kubernetes.http_pool import Request
 from stormcast.chaos.language.scenario import load_scenario
+from stormcast.node.control.client import Reply
 from stormcast.node.keys.cluster_keys import read_keys
 from stormcast.node.member.settings import load_member
 from tests.helpers.chart import (

@@ -16,11 +16,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from stormcast.chaos.backends.kubernetes.http_pool import Reply, Request, UnreachableError
+from stormcast.chaos.backends.kubernetes.http_pool import Request, UnreachableError
 from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.language.features import FEATURES
 from stormcast.node.control.answers import Answer, as_json, parse_body
+from stormcast.node.control.client import Reply
 from tests.helpers.certificates import Files
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.tokens import token_file

@@ -25,10 +25,10 @@ from stormcast.chaos.agent.client import (
 from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import endpoints
 from stormcast.chaos.agent.settings import load_agent, read_agent
-from stormcast.chaos.agent.unix_http import MAX_ANSWER
 from stormcast.chaos.drivers.base import Bites, DriverError, RanOutError, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.answers import Answer, RefusedError
+from stormcast.node.control.client import MAX_ANSWER
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import NodeError
 from tests.helpers.tokens import token_file

@@ -21,13 +21,13 @@ from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untru
 from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend
 from stormcast.chaos.backends.kubernetes.http_pool import (
     MAX_REPLY,
-    Reply,
     Request,
     TooLongError,
     read_bounded,
 )
 from stormcast.chaos.backends.kubernetes.pods import MemberPod, journals_bound
 from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
 from tests.helpers.pods import ShutDoor
 

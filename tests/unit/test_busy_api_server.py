@@ -7,7 +7,8 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import api
 from stormcast.chaos.backends.kubernetes.api import Api, Port
-from stormcast.chaos.backends.kubernetes.http_pool import Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
+from stormcast.node.control.client import Reply
 
 PORT = Port("demo-stormcast-0", 7801, "10.0.0.1", is_tls=True)
 

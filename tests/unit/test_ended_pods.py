@@ -10,9 +10,9 @@ import pytest
 
 from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend
-from stormcast.chaos.backends.kubernetes.http_pool import Reply
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
+from stormcast.node.control.client import Reply
 from tests.helpers.pods import A_POD
 
 

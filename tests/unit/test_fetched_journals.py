@@ -9,8 +9,8 @@ from typing import IO, Any
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.http_pool import Reply
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
 from tests.helpers.pods import A_POD
 

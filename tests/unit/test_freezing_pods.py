@@ -11,10 +11,11 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, pods
-from stormcast.chaos.backends.kubernetes.http_pool import Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
+from stormcast.node.control.client import Reply
 from tests.helpers.pods import A_POD
 
 

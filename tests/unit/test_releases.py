@@ -9,8 +9,8 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api
-from stormcast.chaos.backends.kubernetes.http_pool import Reply
 from stormcast.chaos.backends.kubernetes.release import choose_pods, member_pods
+from stormcast.node.control.client import Reply
 
 
 class Server:

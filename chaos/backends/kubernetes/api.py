@@ -17,12 +17,12 @@ import yaml
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.http_pool import (
     MAX_REPLY,
-    Reply,
     Request,
     UnreachableError,
     send,
     short,
 )
+from stormcast.node.control.client import Reply
 from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -154,7 +154,7 @@ class Api:
         return reply
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
-        said = _status_of(reply) or one_line(reply.body.decode(errors="replace"), _SHOWN)
+        said = _status_of(reply) or one_line(reply.text, _SHOWN)
         where = f"namespace {self.namespace}"
         if reply.status == _UNAUTHORIZED:
             return (

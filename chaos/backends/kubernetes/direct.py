@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Port
-from stormcast.chaos.backends.kubernetes.http_pool import (
-    Reply,
-    Request,
-    UnreachableError,
-    send,
-    short,
-)
+from stormcast.chaos.backends.kubernetes.http_pool import Request, UnreachableError, send, short
+from stormcast.node.control.client import Reply
 from stormcast.node.control.trust import trusting, why_refused
 
 if TYPE_CHECKING:

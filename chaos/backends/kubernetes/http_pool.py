@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.node.control.client import OK, Reply
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 
@@ -18,7 +18,6 @@ who asks it."""
 _READ: Final = 64 << 10
 _LEAST_RATE: Final = 1 << 20
 """Bytes a second."""
-_OK: Final = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +35,6 @@ class Request:
     into: IO[bytes] | None = None
     """Where there is a file, the body of a good answer is written there as it comes, and the reply
     has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer, of any status."""
-
-    status: int
-    kind: str
-    body: bytes
-
-    @property
-    def is_ok(self) -> bool:
-        return self.status in _OK
-
-    def value(self) -> Any:  # noqa: ANN401 as answered
-        """Return the body: its value where it is JSON, else its text."""
-        text = self.body.decode(errors="replace")
-        if not self.kind.startswith("application/json"):
-            return text
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
 
 
 class TooLongError(BackendError):
@@ -103,7 +79,7 @@ def read_bounded(
     parts: list[bytes] = []
     take: Callable[[bytes], object] = parts.append
     if into is not None:
-        if answer.status in _OK:
+        if answer.status in OK:
             take = into.write
         else:
             # Of an answer that is an error no more is held than of any other.

@@ -13,15 +13,11 @@ from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedErr
 from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.http_pool import (
-    MAX_REPLY,
-    Reply,
-    TooLongError,
-    UnreachableError,
-)
+from stormcast.chaos.backends.kubernetes.http_pool import MAX_REPLY, TooLongError, UnreachableError
 from stormcast.chaos.backends.kubernetes.memory import memory_limit
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
+from stormcast.node.control.client import Reply
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 from stormcast.node.trace.files import read_traces
@@ -301,7 +297,7 @@ class MemberPod:
             reply = self._api.ask(port, method, target, body, self._token)
         except (UnreachableError, BackendError) as error:
             raise AgentError(f"{what}: {error}") from None
-        return read_answer(what, reply.status, reply.body.decode(errors="replace"))
+        return read_answer(what, reply.status, reply.text)
 
     def give_back(self, run: str) -> None:
         """Undo what a run did here, and have the pod's own member start. Where an agent or a keeper

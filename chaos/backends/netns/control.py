@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.agent import unix_http
-from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.chaos.backends.base import MemberError
+from stormcast.node.control import client
 from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 5.0
@@ -20,8 +19,8 @@ def ask(
     """Send one request; returns the answer, parsed if it is JSON. MemberError if the member does
     not answer or refuses."""
     try:
-        answer = unix_http.ask(path, method, target, body, timeout)
-    except NoAnswerError as error:
+        answer = client.ask(path, method, target, body, timeout)
+    except client.NoAnswerError as error:
         raise MemberError(str(error)) from None
     if not answer.is_ok:
         raise MemberError(f"{method} {target}: {answer.status} {one_line(answer.text)}")
