@@ -59,6 +59,13 @@ def way_not_verified(backend: str, ca_file: str | None) -> str | None:
     )
 
 
+def add_seed(
+    parser: argparse.ArgumentParser, about: str = "chooses everything that is left to chance"
+) -> None:
+    """Add the flag `--seed`."""
+    parser.add_argument("--seed", type=read_seed, default=1, help=f"{about} (default 1)")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the flag `--json`."""
     parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")

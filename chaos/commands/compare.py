@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from stormcast.chaos.campaigns.compare import compare as compare_generations
-from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.arguments import add_backend, add_json, add_seed, parser_of
 from stormcast.chaos.commands.output import in_columns, lacks, say
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
@@ -18,12 +18,7 @@ def compare(argv: list[str]) -> int:
         "compare", "Run the storm scenario on every generation and print what each pays."
     )
     add_backend(parser)
-    parser.add_argument(
-        "--seed",
-        type=read_seed,
-        default=1,
-        help="chooses everything that is left to chance (default 1)",
-    )
+    add_seed(parser)
     parser.add_argument("--timing", choices=TIMINGS, default="compatible")
     add_json(parser)
     args = parser.parse_args(argv)

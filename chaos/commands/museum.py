@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from stormcast.chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
-from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.arguments import add_backend, add_json, add_seed, parser_of
 from stormcast.chaos.commands.output import in_columns, lacks, refuse, say
 from stormcast.exits import Exit
 
@@ -17,12 +17,7 @@ def museum(argv: list[str]) -> int:
         "museum", "Run every exhibit on the version that has the flaw and on the one that fixed it."
     )
     add_backend(parser)
-    parser.add_argument(
-        "--seed",
-        type=read_seed,
-        default=1,
-        help="chooses everything that is left to chance (default 1)",
-    )
+    add_seed(parser)
     parser.add_argument("--exhibit", help="only this one")
     add_json(parser)
     args = parser.parse_args(argv)

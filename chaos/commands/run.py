@@ -16,8 +16,8 @@ from stormcast.chaos.commands.arguments import (
     add_ca_file,
     add_json,
     add_scenario,
+    add_seed,
     parser_of,
-    read_seed,
     way_not_verified,
 )
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
@@ -56,12 +56,7 @@ def run(argv: list[str]) -> int:
     )
     add_scenario(parser)
     add_backend(parser)
-    parser.add_argument(
-        "--seed",
-        type=read_seed,
-        default=1,
-        help="chooses everything that is left to chance (default 1)",
-    )
+    add_seed(parser)
     parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
     parser.add_argument(
         "--out",
@@ -155,12 +150,7 @@ def plan(argv: list[str]) -> int:
     """Run `stormcast plan FILE`: print the timed steps of a scenario."""
     parser = parser_of("plan", "Print the timed steps of a scenario.")
     add_scenario(parser)
-    parser.add_argument(
-        "--seed",
-        type=read_seed,
-        default=1,
-        help="decides what the file leaves to chance (default 1)",
-    )
+    add_seed(parser, "decides what the file leaves to chance")
     args = parser.parse_args(argv)
     try:
         scenario = open_scenario(args.file)

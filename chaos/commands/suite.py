@@ -31,7 +31,7 @@ from stormcast.whole import write_whole
 if TYPE_CHECKING:
     from stormcast.chaos.campaigns.live import LiveResult, LiveRun
 
-from stormcast.chaos.commands.arguments import add_json, parser_of, read_count, read_seed
+from stormcast.chaos.commands.arguments import add_json, add_seed, parser_of, read_count
 from stormcast.chaos.commands.install import InstallError, install_lacking
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.output import (
@@ -86,12 +86,7 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         default=AUTO,
         help=f"where members live: {SIM}, netns, or {AUTO}: netns if possible (default {AUTO})",
     )
-    parser.add_argument(
-        "--seed",
-        type=read_seed,
-        default=1,
-        help="chooses everything that is left to chance (default 1)",
-    )
+    add_seed(parser)
     parser.add_argument(
         "--timing", choices=(*TIMINGS, "all"), default="all", help="in the simulator (default all)"
     )
