@@ -64,6 +64,6 @@ def _unanswered_since(entry: SenderLife, now: float) -> float:
     answers = bisect_right(entry.purged, now, key=lambda purge: purge.time)
     answer = entry.purged[answers - 1] if answers else None
     reached = answer.hi if answer else 0
-    oldest = max(0, bisect_right(entry.lows, reached + 1) - 1)
+    oldest = max(0, bisect_right(entry.batches.lows, reached + 1) - 1)
     unacked = next((sent for sent in entry.sent[oldest : oldest + 2] if sent.hi > reached), None)
     return max(answer.time if answer else 0.0, unacked.time if unacked else now)

@@ -55,7 +55,7 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
     windows = stream.windows.get(receiver.short, {})
     for alarm in alarms:
         window = windows.get(alarm.epoch)
-        at = bisect_right(stream.lows, alarm.lo) - 1
+        at = bisect_right(stream.batches.lows, alarm.lo) - 1
         if window is None or at < 0 or stream.sent[at].hi < alarm.lo or stream.sent_in[at] < 0:
             continue
         view = stream.sender.views[stream.sent_in[at]]
@@ -85,7 +85,7 @@ def _hasty_alarms(
         return
     for alarm in alarms:
         window = windows.get(alarm.epoch)
-        sent = stream.batch_at(alarm.lo)
+        sent = stream.batches.at(alarm.lo)
         if window is None or window.opened is None or sent is None:
             continue
         if not _is_silent(receiver, alarm.time) or _is_excluded(
@@ -185,7 +185,7 @@ def _too_much(evidence: Evidence, window: Window) -> Iterator[Violation]:
         yield from hasty_requests(receiver, same, bound(name))
     if patience := bound("request_patience"):
         for request in requested:
-            sent = stream.batch_at(request.hi)
+            sent = stream.batches.at(request.hi)
             if request.stream != REPAIR or sent is None:
                 continue
             if is_impatient(receiver, request, sent, patience):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, Violation
+from stormcast.chaos.oracles.history import EPSILON, Batches, Epoch, Member, Violation
 from stormcast.node.core.model import OOB
 from stormcast.node.trace import Event
 
@@ -73,7 +72,7 @@ def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
     for request in epoch.requested:
         # A later life that began after this sent nothing that it could ask for.
         lives = [one for one in entries[1:] if one.opened_at <= request.time + EPSILON]
-        batches = (one.batch_at(request.hi) for one in reversed([*entries[:1], *lives]))
+        batches = (one.batches.at(request.hi) for one in reversed([*entries[:1], *lives]))
         sent = next((batch for batch in batches if batch is not None), None)
         if sent is not None and is_impatient(receiver, request, sent, patience):
             yield impatience(receiver, request, epoch.connection.sender, sent, patience)
@@ -111,18 +110,15 @@ class Early:
     def __init__(self, delivered: Sequence[Event]) -> None:
         # Of several that begin at one seqno, the first one is the last here, and is found.
         early = [event for event in reversed(delivered) if event.flags & OOB]
-        self._events = sorted(early, key=lambda event: event.lo)
-        self._lows = [event.lo for event in self._events]
+        self._early = Batches(sorted(early, key=lambda event: event.lo))
 
     def asked_for(self, request: Event) -> tuple[int, Event] | None:
         """Return a seqno that a request surely asks for, its first or its last one, and the
         delivery that it had before; None: there is none."""
         for seqno in (request.lo, request.hi):
-            at = bisect_right(self._lows, seqno) - 1
-            if at < 0 or self._events[at].hi < seqno:
-                continue
-            if self._events[at].time < request.time - EPSILON:
-                return seqno, self._events[at]
+            came = self._early.at(seqno)
+            if came is not None and came.time < request.time - EPSILON:
+                return seqno, came
         return None
 
 

@@ -46,7 +46,7 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
     looks = _Looks(entry, interval, min(pace[1], interval))
     last = min(evidence.over, sender.ended, entry.removed.event.time if entry.removed else inf)
     for lo, number in resent.items():
-        batch = entry.batch_at(lo)
+        batch = entry.batches.at(lo)
         if batch is None or number <= SPARE_RESENDS:
             continue
         silent = looks.within(batch.time, _purged_at(entry, batch, last))
@@ -75,7 +75,7 @@ def _in_the_middle(
             # The first generation has no requests: it repeats whatever is old.
             resent.setdefault(event.lo, []).append(event)
     for lo, repeats in resent.items():
-        batch = entry.batch_at(lo)
+        batch = entry.batches.at(lo)
         if batch is None:
             continue
         asked = _requests(connection, batch) + _reports(connection)
@@ -168,7 +168,7 @@ def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
     ]
     sender = stream.sender
     for lo, number in resent.items():
-        batch = stream.batch_at(lo)
+        batch = stream.batches.at(lo)
         if batch is None:
             continue
         tail = sender.bound(batch.protocol, "tail_repeats") or 0

@@ -43,7 +43,7 @@ def _own_lost(stream: Stream, holes: Sequence[Range]) -> Iterator[Violation]:
     sender = stream.sender
     muted = [sent for sent in stream.sent if sent.flags & DONT_LOOPBACK]
     lost = first_gap(1, stream.high, [*stream.delivered_to(sender), *muted, *holes])
-    if lost is not None and (sent := stream.batch_at(lost)) is not None:
+    if lost is not None and (sent := stream.batches.at(lost)) is not None:
         detail = f"multicast {lost} was never delivered to its own sender"
         yield Violation(sent.time, detail, ((sender, sent),))
 
@@ -65,7 +65,7 @@ def _lost(
         )
         silent = (gap for gap in missing if not was_told(evidence, stream, receiver, gap))
         lost = min(silent, default=None)
-    sent = stream.batch_at(lost) if lost is not None else None
+    sent = stream.batches.at(lost) if lost is not None else None
     if lost is not None and sent is not None:
         yield _loss(stream, receiver, sent, lost)
 
@@ -93,7 +93,7 @@ def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) ->
     """Whether a loss is excused: the receiver repairs nothing, something was done to the run, and
     the receiver raised an alarm about this gap or, in the same window, about one before it, after
     which it never repaired while the sender was there."""
-    sent = stream.batch_at(lost)
+    sent = stream.batches.at(lost)
     if sent is None or not evidence.rig.steps or receiver.repairs(sent.time) is not False:
         return False
     window = stream.window_of(receiver, lost)

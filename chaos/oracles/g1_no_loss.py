@@ -158,7 +158,7 @@ def _gaps(entry: SenderLife, told: Sequence[Range] = ()) -> Iterator[Gap]:
     """Batches that neither deliveries nor what the application was told of cover."""
     parts: dict[int, list[Event | Range]] = {}
     for _epoch, delivered in entry.delivered:
-        batch = entry.batch_at(delivered.lo)
+        batch = entry.batches.at(delivered.lo)
         assert batch is not None, "a delivery is matched to the batch that holds it"
         parts.setdefault(batch.lo, []).append(delivered)
     for sent in entry.sent:

@@ -119,7 +119,7 @@ def _passed_over(window: Window, reached: int, event: Event, early: dict[int, Ev
         return ""
     parts = [*early.values(), *(s for s in window.skipped if s.time <= event.time + EPSILON)]
     if window.is_own:
-        batches = window.stream.batches(reached + 1, event.lo - 1)
+        batches = window.stream.batches.between(reached + 1, event.lo - 1)
         parts += [batch for batch in batches if batch.flags & DONT_LOOPBACK]
     skipped = first_gap(reached + 1, event.lo - 1, parts)
     if skipped is None:
@@ -149,4 +149,6 @@ def _accounted(epoch: Epoch, lo: int, hi: int, time: float) -> Iterator[Event]:
     yield from (skip for skip in epoch.skipped if skip.time <= time)
     if epoch.connection.is_to_self:
         for entry in epoch.connection.entries:
-            yield from (batch for batch in entry.batches(lo, hi) if batch.flags & DONT_LOOPBACK)
+            yield from (
+                batch for batch in entry.batches.between(lo, hi) if batch.flags & DONT_LOOPBACK
+            )

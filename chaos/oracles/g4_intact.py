@@ -30,7 +30,7 @@ def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator
             yield _strange(evidence, epoch, event)
     for entry in evidence.unicasts.entries():
         for epoch, event in entry.delivered:
-            batch = entry.batch_at(event.lo)
+            batch = entry.batches.at(event.lo)
             assert batch is not None, "a delivery is matched to the batch that holds it"
             if difference := _difference(batch, event):
                 connection = entry.connection
@@ -59,8 +59,8 @@ def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
     """Deliveries that differ from what was multicast. A delivery that matches no batch is shown
     beside the batch that has its first seqno, if there is one."""
     for event in window.delivered:
-        batch = stream.batch_at(event.lo)
-        if batch is not None and stream.origin(event) is batch:
+        batch = stream.batches.at(event.lo)
+        if batch is not None and stream.batches.origin(event) is batch:
             difference = _difference(batch, event)
             if not difference:
                 continue
@@ -109,7 +109,7 @@ def _strange(evidence: Evidence, epoch: Epoch, event: Event) -> Violation:
 
 
 def _batches_at(connection: Connection, event: Event) -> list[Event]:
-    batches = (entry.batch_at(event.lo) for entry in connection.entries)
+    batches = (entry.batches.at(event.lo) for entry in connection.entries)
     return [batch for batch in batches if batch is not None]
 
 
@@ -142,7 +142,7 @@ def _different_bytes(evidence: Evidence, payloads: Payloads) -> Iterator[Violati
     for entry in evidence.unicasts.entries():
         sender, receiver = entry.connection.sender, entry.connection.receiver
         for _epoch, event in entry.delivered:
-            batch = entry.batch_at(event.lo)
+            batch = entry.batches.at(event.lo)
             if event.stream == WHOLE or batch is None:
                 continue
             first = numbers[id(batch)] + event.lo - batch.lo

@@ -75,7 +75,7 @@ def _begins(stream: Stream, receiver: Member) -> int:
 def _violation(stream: Stream, receiver: Member, purge: Event, seqno: int) -> Violation:
     sender = stream.sender
     witness = [(sender, purge)]
-    if (sent := stream.batch_at(seqno)) is not None:
+    if (sent := stream.batches.at(seqno)) is not None:
         witness.insert(0, (sender, sent))
     late = covered(seqno, (e for e in stream.delivered_to(receiver) if e.time > purge.time))
     detail = f"multicast {seqno} was purged and never delivered by {receiver.name}"

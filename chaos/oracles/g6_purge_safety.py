@@ -33,7 +33,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for entry, purge, seqno, late in early_purges(evidence):
         sender, receiver = entry.connection.sender, entry.connection.receiver
         witness = [(sender, purge)]
-        sent = entry.batch_at(seqno)
+        sent = entry.batches.at(seqno)
         if sent is not None:
             witness.insert(0, (sender, sent))
         if late is None:

@@ -52,8 +52,8 @@ class GroupIndex:
         for stream in self.streams.values():
             place_in_views(stream)
             for window in stream.all_windows():
-                if not all(map(stream.origin, window.delivered)):
-                    window.genuine = [e for e in window.delivered if stream.origin(e)]
+                if not all(map(stream.batches.origin, window.delivered)):
+                    window.genuine = [e for e in window.delivered if stream.batches.origin(e)]
 
     def stream(self, member: Member) -> Stream:
         """Return the stream of a member."""
@@ -78,8 +78,7 @@ class GroupIndex:
             self._window(member, event).deliver(event)
         elif kind == SENT:
             stream = self.stream(member)
-            stream.sent.append(event)
-            stream.lows.append(event.lo)
+            stream.batches.add(event)
             stream.sent_in.append(len(member.views) - 1)
         elif kind == ACKED:
             self._window(member, event).acked.append(event)

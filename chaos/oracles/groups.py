@@ -15,7 +15,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.coverage import Range, sent_by_then, spans
-from stormcast.chaos.oracles.history import EPSILON, Member, Noted
+from stormcast.chaos.oracles.history import EPSILON, Batches, Member, Noted
 from stormcast.chaos.oracles.records import VIEW_MASK
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
@@ -175,13 +175,12 @@ class Window:
 class Stream:
     """All that one member multicast."""
 
-    __slots__ = ("lows", "purged", "resent", "sender", "sent", "sent_in", "told", "windows")
+    __slots__ = ("batches", "purged", "resent", "sender", "sent", "sent_in", "told", "windows")
 
     def __init__(self, sender: Member) -> None:
         self.sender = sender
-        self.sent: list[Event] = []
-        self.lows: list[int] = []
-        """The first seqno of each of `sent`."""
+        self.batches = Batches()
+        self.sent = self.batches.events
         self.sent_in: list[int] = []
         """The place of the sender's view at each of `sent`; -1 before the first."""
         self.purged: list[tuple[int, Event]] = []
@@ -243,30 +242,6 @@ class Stream:
     def regular(self, receiver: Member) -> list[int]:
         """Return the first seqnos of what a member delivered in order, ascending."""
         return sorted(each.lo for each in self.delivered_to(receiver) if not each.flags & OOB)
-
-    def batch_at(self, seqno: int) -> Event | None:
-        """Return the SENT that holds a seqno; None if none does."""
-        index = bisect_right(self.lows, seqno) - 1
-        if index < 0 or self.sent[index].hi < seqno:
-            return None
-        return self.sent[index]
-
-    def batches(self, lo: int, hi: int) -> list[Event]:
-        """Return the SENT that hold any of `lo..hi`."""
-        first = max(0, bisect_right(self.lows, lo) - 1)
-        return [sent for sent in self.sent[first : bisect_right(self.lows, hi)] if sent.hi >= lo]
-
-    def origin(self, delivered: Event) -> Event | None:
-        """Return the batch of a delivery: of its digest, sent before, with all its seqnos."""
-        batch = self.batch_at(delivered.lo)
-        if (
-            batch is not None
-            and batch.digest == delivered.digest
-            and batch.hi >= delivered.hi
-            and batch.time <= delivered.time + EPSILON
-        ):
-            return batch
-        return None
 
     def owed_from(self, receiver: Member) -> int | None:
         """Return the first seqno that a member must deliver, since both are together; None: none.

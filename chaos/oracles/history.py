@@ -8,6 +8,7 @@ events within one member is the order of its trace.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -158,6 +159,47 @@ class Member:
         return sum(span.overlap(start, end) for span in self.paused)
 
 
+class Batches:
+    """Events that each hold a range of seqnos of one numbering, found by a seqno."""
+
+    __slots__ = ("events", "lows")
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events = list(events)
+        """In the order of their first seqnos."""
+        self.lows = [event.lo for event in self.events]
+        """The first seqno of each of `events`."""
+
+    def add(self, event: Event) -> None:
+        """Add the batch after the last one."""
+        self.events.append(event)
+        self.lows.append(event.lo)
+
+    def at(self, seqno: int) -> Event | None:
+        """Return the batch that holds a seqno; None if none does."""
+        index = bisect_right(self.lows, seqno) - 1
+        if index < 0 or self.events[index].hi < seqno:
+            return None
+        return self.events[index]
+
+    def between(self, lo: int, hi: int) -> list[Event]:
+        """Return the batches that hold any of `lo..hi`."""
+        first = max(0, bisect_right(self.lows, lo) - 1)
+        return [one for one in self.events[first : bisect_right(self.lows, hi)] if one.hi >= lo]
+
+    def origin(self, delivered: Event) -> Event | None:
+        """Return the batch of a delivery: of its digest, sent before, with all its seqnos."""
+        batch = self.at(delivered.lo)
+        if (
+            batch is not None
+            and batch.digest == delivered.digest
+            and batch.hi >= delivered.hi
+            and batch.time <= delivered.time + EPSILON
+        ):
+            return batch
+        return None
+
+
 class Connection:
     """Everything under one connection id from one member to another.
 
@@ -181,13 +223,7 @@ class Connection:
     def origin(self, delivered: Event) -> SenderLife | None:
         """Return the newest entry that had sent a batch of that digest with those seqnos."""
         for entry in reversed(self.entries):
-            batch = entry.batch_at(delivered.lo)
-            if (
-                batch is not None
-                and batch.digest == delivered.digest
-                and batch.hi >= delivered.hi
-                and batch.time <= delivered.time + EPSILON
-            ):
+            if entry.batches.origin(delivered) is not None:
                 return entry
         return None
 
@@ -197,9 +233,9 @@ class SenderLife:
 
     __slots__ = (
         "activity",
+        "batches",
         "connection",
         "delivered",
-        "lows",
         "opened_at",
         "purged",
         "sent",
@@ -212,9 +248,8 @@ class SenderLife:
         self.opened_at = opened_at
         self.states: list[Noted] = []
         """The CONN events of the entry; a removal is the last of them."""
-        self.sent: list[Event] = []
-        self.lows: list[int] = []
-        """The first seqno of each of `sent`."""
+        self.batches = Batches()
+        self.sent = self.batches.events
         self.purged: list[Event] = []
         self.told: list[Range] = []
         """What the application was told that it was given up, of what had been sent by then."""
@@ -237,18 +272,6 @@ class SenderLife:
     def tell(self, abandoned: Event) -> None:
         """Note what the application was told that it was given up."""
         self.told += sent_by_then(abandoned, self.sent)
-
-    def batch_at(self, seqno: int) -> Event | None:
-        """Return the SENT that holds a seqno; None if none does."""
-        index = bisect_right(self.lows, seqno) - 1
-        if index < 0 or self.sent[index].hi < seqno:
-            return None
-        return self.sent[index]
-
-    def batches(self, lo: int, hi: int) -> list[Event]:
-        """Return the SENT that hold any of `lo..hi`."""
-        first = max(0, bisect_right(self.lows, lo) - 1)
-        return [sent for sent in self.sent[first : bisect_right(self.lows, hi)] if sent.hi >= lo]
 
 
 class Epoch:

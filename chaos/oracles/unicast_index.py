@@ -64,7 +64,7 @@ class UnicastIndex:
         for connection in self.connections.values():
             if connection.sender is here.sender and connection.receiver is here.receiver:
                 entry = connection.origin(delivered) if connection is not here else None
-                batch = entry.batch_at(delivered.lo) if entry else None
+                batch = entry.batches.at(delivered.lo) if entry else None
                 if batch is not None:
                     return connection, batch
         return None
@@ -151,8 +151,7 @@ class UnicastIndex:
 def _note_sending(entry: SenderLife, event: Event) -> None:
     entry.activity.append(event)
     if event.kind == SENT:
-        entry.sent.append(event)
-        entry.lows.append(event.lo)
+        entry.batches.add(event)
     elif event.kind == PURGED:
         entry.purged.append(event)
 

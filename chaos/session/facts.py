@@ -310,13 +310,13 @@ def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, floa
         connection = entry.connection
         pair = connection.sender.short, connection.receiver.short
         for _epoch, event in entry.delivered:
-            batch = entry.batch_at(event.lo)
+            batch = entry.batches.at(event.lo)
             if batch is not None:
                 yield pair, batch.time, event.time
     for window in evidence.groups.windows():
         pair = window.stream.sender.short, window.receiver.short
         for event in window.genuine:
-            batch = window.stream.batch_at(event.lo)
+            batch = window.stream.batches.at(event.lo)
             if batch is not None:
                 yield pair, batch.time, event.time
 
