@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
 from enum import Enum
 from itertools import islice
 from math import inf
@@ -69,6 +68,25 @@ class Budget(Protocol):
         end for it."""
 
 
+class Greetings(Protocol):
+    """The hellos of a member, as a connection sees them."""
+
+    roles: tuple[int, ...]
+    """The roles of the hellos of a connection."""
+
+    def next_of(self, connection: Connection) -> bytes:
+        """Return the next hello of this end, packed."""
+
+    def read_untrusted(self, body: bytes) -> Hello:
+        """Return the hello of the other end; BadFrame if it is no member of this cluster."""
+
+    def on_claim(self, connection: Connection, claimed: Address) -> None:
+        """Answer who the other end says it is, which it has to prove yet."""
+
+    def on_refused(self, connection: Connection, reason: str) -> None:
+        """Note that the other end is no member of this cluster, and why."""
+
+
 class Table(Protocol):
     """The table that keeps the connections, as a connection sees it."""
 
@@ -76,27 +94,15 @@ class Table(Protocol):
     max_length: int
     gather: int
     is_closing: bool
-    counters: Counter[str]
-    hellos: tuple[int, ...]
-    """The roles of the hellos of a connection."""
 
     @property
     def strangers(self) -> Budget: ...
 
-    def greeting(self, connection: Connection) -> bytes:
-        """Return the next hello of this end, packed."""
-
-    def read_hello_untrusted(self, body: bytes) -> Hello:
-        """Return the hello of the other end; BadFrame if it is no member of this cluster."""
-
-    def on_claim(self, connection: Connection, claimed: Address) -> None:
-        """Note who the other end says it is, which it has to prove yet."""
+    @property
+    def hellos(self) -> Greetings: ...
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
         """Take in a connection whose other end has sent its hello; return whether it may stay."""
-
-    def on_bad_hello(self, connection: Connection, reason: str) -> None:
-        """Note that the other end is no member of this cluster, and why."""
 
     def on_parted(self, connection: Connection) -> None:
         """Note that the other end sends nothing more, on purpose."""
@@ -124,7 +130,7 @@ class Connection:
         self.is_initiated = is_initiated
         """Whether this end dialled."""
         self.remote = remote
-        self.exchange = Exchange(table.hellos)
+        self.exchange = Exchange(table.hellos.roles)
         self.peer: Address | None = None
         """The member at the other end; None until its hello has come, and with keys has proved
         that."""
@@ -174,7 +180,7 @@ class Connection:
     def say_hello(self) -> None:
         """Send a hello, and nothing else: until the other end has said what it has to, it may be
         anybody who was named as a member."""
-        self.say(self._table.greeting(self))
+        self.say(self._table.hellos.next_of(self))
 
     def say(self, words: bytes) -> None:
         """Send what is no frame, at once."""
@@ -198,7 +204,7 @@ class Connection:
 
     def greet(self) -> None:
         """Queue the last hello of this end, before the frames that wait for it."""
-        self.out.put_first(self._table.greeting(self))
+        self.out.put_first(self._table.hellos.next_of(self))
 
     # -- Sending -------------------------------------------------------------------------------
 
@@ -278,15 +284,15 @@ class Connection:
             body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
             if body is None:
                 return True
-            hello = table.read_hello_untrusted(body)
+            hello = table.hellos.read_untrusted(body)
             is_proven = self.exchange.take_untrusted(hello)
         except BadFrame as bad:
-            table.on_bad_hello(self, bad.reason)
+            table.hellos.on_refused(self, bad.reason)
             self.drop("bad-hello")
             return False
         buffer.start += LENGTH.size + len(body)
         if not is_proven:
-            table.on_claim(self, hello.address)
+            table.hellos.on_claim(self, hello.address)
             return self.state is State.GREETING and self._take_hello()
         self.peer, self.peer_serial = hello.address, hello.serial
         self._cancel_timer()

@@ -9,31 +9,24 @@ peer has proved by then that it is the peer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from stormcast.node.core.errors import UNKEYED
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
 from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from stormcast.node.transports.bundles import IOV_MAX
 from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.dialler import Dialler
-from stormcast.node.transports.exchange import CLEAR, SEALED
-from stormcast.node.transports.handshake import (
-    Hello,
-    pack_hello,
-    pack_notice,
-    unpack_hello_untrusted,
-)
+from stormcast.node.transports.handshake import Hello
+from stormcast.node.transports.hellos import Hellos
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.missed import Missed
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.peer_places import MAX_LEARNED, Places
+from stormcast.node.transports.peer_places import Places
+from stormcast.node.transports.retired import Retired
 from stormcast.node.transports.room import Room
 from stormcast.node.transports.strangers import Strangers
 from stormcast.node.transports.stream_sockets import tune
@@ -68,108 +61,39 @@ class ConnectionTable:
         self.open: dict[int, Connection] = {}
         """By the peer's short id."""
         self.places: Places
-        self.dialler = Dialler(
-            config,
-            owner,
-            interface,
-            counters,
-            partial(self._make, is_initiated=True),
-            shares.members,
-        )
+        self.dialler = Dialler(config, owner, interface, counters, self._make, shares.members)
         self.strangers = Strangers(shares, owner, self._is_fixed)
-        self.leaving: dict[Connection, None] = {}
-        """Retired, and not yet closed; by age."""
+        self.hellos = Hellos(owner, self.strangers.unknown, counters, config.user_timeout)
+        self.retired = Retired(shares.leaving, self.strangers)
+        self.missed = Missed()
         self.is_closing = False
         """Whether this member is about to end."""
-        self._most_leaving = shares.leaving
         self._config = config
         self._interface = interface
-        self._cluster = 0
-        self._seals: Seals | None = None
-        self.hellos: tuple[int, ...] = CLEAR
         self._room = room
-        self._serial = 0
-        self.missed = Missed()
-        self._foreign: set[str] = set()
-        """Hosts of other clusters that were reported, each once."""
         self._reaper: asyncio.TimerHandle | None = None
-        self._is_drained = asyncio.Event()
 
     def start(self, own: Address, cluster: int, seals: Seals | None) -> None:
         """Begin, with this member's address, cluster and keys."""
         self.places = Places(self._interface, own, self.open.keys())
-        self._cluster = cluster
-        self._seals = seals
-        self.hellos = CLEAR if seals is None else SEALED
+        self.hellos.start(own, cluster, seals)
         if self._config.conn_expire_time:
             self._reap()
 
     # -- Beginning -----------------------------------------------------------------------------
 
-    def _make(
-        self, sock: socket.socket, remote: SocketAddress, *, is_initiated: bool
-    ) -> Connection:
-        connection = Connection(self, sock, remote, is_initiated=is_initiated)
-        if is_initiated:
-            self._number(connection)
+    def _make(self, sock: socket.socket, remote: SocketAddress) -> Connection:
+        connection = Connection(self, sock, remote, is_initiated=True)
+        self.hellos.number(connection)
         return connection
-
-    def _number(self, connection: Connection) -> None:
-        self._serial += 1
-        connection.serial = self._serial
 
     def accept(self, sock: socket.socket, remote: SocketAddress) -> None:
         """Take a connection that another process has dialled; if too many are unknown yet, the
         oldest of them ends."""
         tune(sock, self._config)
-        connection = self._make(sock, remote, is_initiated=False)
+        connection = Connection(self, sock, remote, is_initiated=False)
         self.strangers.add(connection)
         connection.accept(self._config.peer_addr_read_timeout)
-
-    def greeting(self, connection: Connection) -> bytes:
-        # Who proves a connection while the peer proves one has not lost that: it replaces none.
-        serial = 0 if self._is_awaited(connection.peer) else connection.serial
-        hello = connection.exchange.say(self._cluster, serial, self.places.own)
-        return pack_hello(hello, self._seals)
-
-    def _is_awaited(self, peer: Address | None) -> bool:
-        """Whether a proof of this peer is under way, on a connection that it has dialled."""
-        unknown = self.strangers.unknown
-        return peer is not None and any(one.exchange.claimed == peer for one in unknown)
-
-    def read_hello_untrusted(self, body: bytes) -> Hello:
-        return unpack_hello_untrusted(body, self._cluster, self._seals)
-
-    def on_bad_hello(self, connection: Connection, reason: str) -> None:
-        self.counters[f"refused_{reason}"] += 1
-        if reason == "hello-cluster":
-            self._tell_foreign(connection)
-        elif reason in UNKEYED and not connection.is_initiated:
-            # The end that dialled learns that its key is missing or another.
-            if self._seals is not None:
-                connection.say(pack_notice(self._cluster, self._seals))
-                return
-            self._number(connection)
-            connection.say_hello()
-
-    def on_claim(self, connection: Connection, claimed: Address) -> None:
-        if claimed == self.places.own:
-            connection.drop("self")
-            return
-        self._number(connection)
-        # Longer than for its first words: the other end takes the connection for a good one when it
-        # has the answer, and sends frames behind a proof that may have to be sent again.
-        connection.wait_for_hello(self._config.user_timeout)
-        connection.say_hello()
-
-    def _tell_foreign(self, connection: Connection) -> None:
-        host = connection.remote[0]
-        if host not in self._foreign and len(self._foreign) < MAX_LEARNED:
-            self._foreign.add(host)
-            self.owner.say(
-                f"{host} has members of another cluster: give all the same cluster name, or take "
-                "it out of the list of hosts"
-            )
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
         peer = hello.address
@@ -185,20 +109,35 @@ class ConnectionTable:
                 self.dialler.note_self(connection.remote)
             connection.drop("self")
             return False
-        if self._seals is not None and connection.is_initiated and peer.short in self.open:
+        if self.hellos.are_sealed and connection.is_initiated and peer.short in self.open:
             self._give_up(connection, self.open[peer.short])
             return False
+        self._admit(connection, peer)
+        return True
+
+    def _is_elsewhere(self, connection: Connection, peer: Address) -> bool:
+        """Whether this end dialled the address of another member, and the peer that answered lives
+        elsewhere: then somebody there relays its frames. A member that was started anew on the port
+        of a dead one names this address as its own."""
+        if not self.hellos.are_sealed or not connection.is_initiated:
+            return False
+        at = connection.remote
+        there = self.places.shorts_at(at)
+        return bool(there) and peer.short not in there and self.places.resolve(peer.where) != at
+
+    def _admit(self, connection: Connection, peer: Address) -> None:
+        """Take in a connection with a peer; which of two with the same one stays is chosen."""
         if peer.short not in self.open:
             self._make_room(connection, peer)
         if connection.is_initiated:
             self.dialler.note_answer(connection.remote, peer.short)
-        elif self._seals is None:
-            self._number(connection)
+        elif not self.hellos.are_sealed:
+            self.hellos.number(connection)
         if not connection.exchange.is_over:
             # Without keys the end that accepted answers now, with keys the one that dialled proves.
             connection.greet()
         self.counters["opened"] += 1
-        self._set_stranger(connection, set(self.owner.destinations()))
+        self.strangers.update(connection, peer, set(self.owner.destinations()))
         self.places.locate(peer)
         other = self.open.get(peer.short)
         if other is None:
@@ -209,17 +148,6 @@ class ConnectionTable:
             self._retire(connection)
         if self.missed.take(peer.short):
             self.owner.on_connection_lost(peer.short)
-        return True
-
-    def _is_elsewhere(self, connection: Connection, peer: Address) -> bool:
-        """Whether this end dialled the address of another member, and the peer that answered lives
-        elsewhere: then somebody there relays its frames. A member that was started anew on the port
-        of a dead one names this address as its own."""
-        if self._seals is None or not connection.is_initiated:
-            return False
-        at = connection.remote
-        there = {short for short, place in self.places.at.items() if place == at}
-        return bool(there) and peer.short not in there and self.places.resolve(peer.where) != at
 
     def _give_up(self, connection: Connection, standing: Connection) -> None:
         """End a connection that this end made, because another one to the same peer stands by now.
@@ -237,14 +165,6 @@ class ConnectionTable:
         that was started anew on the port of its dead incarnation."""
         other = self.dialler.answered.get(at, peer)
         return other != peer and other in self.open
-
-    def _set_stranger(self, connection: Connection, members: Collection[int]) -> None:
-        assert connection.peer is not None
-        is_stranger = connection.peer.short not in members
-        if not is_stranger:
-            self.strangers.end(connection)
-        connection.set_stranger(is_stranger)
-        connection.is_rationed = is_stranger and not self.owner.is_peer(connection.peer.short)
 
     def _make_room(self, connection: Connection, peer: Address) -> None:
         """Make room for a connection with another peer. For a member there is; a stranger (a
@@ -267,7 +187,7 @@ class ConnectionTable:
         self.open[peer.short] = kept
         if is_replaced and (unsent := rest.out.drop_rest()):
             self.counters["dropped_unsent"] += unsent
-        self._let_go(rest)
+        self.retired.retire(rest)
         if is_replaced:
             self.owner.on_connection_lost(peer.short)
 
@@ -277,37 +197,7 @@ class ConnectionTable:
         peer = connection.peer
         if peer is not None and self.open.get(peer.short) is connection:
             del self.open[peer.short]
-        self._let_go(connection)
-
-    def _let_go(self, connection: Connection) -> None:
-        """Retire a connection. If too many are retired and not closed yet, the oldest ends: a peer
-        that replaces its connection again and again must not make them pile up, nor the bytes that
-        they hold. Of each member one may take its time; its others are bounded like those of
-        strangers."""
-        if connection.state is State.CLOSED:
-            # It ended for what others hold. Nothing would ever take it out of `leaving`.
-            return
-        while len(self.leaving) >= self._most_leaving and not self.is_closing:
-            self._evict()
-        bounded = [one for one in self.leaving if one.peer == connection.peer]
-        # Added before `retire`, which closes a broken connection at once.
-        self.leaving[connection] = None
-        connection.retire()
-        if connection.is_stranger:
-            bounded.append(connection)
-        if not self.is_closing:
-            self._bound(bounded)
-
-    def _evict(self) -> None:
-        of_strangers = (one for one in self.leaving if one.is_stranger)
-        next(of_strangers, next(iter(self.leaving))).drop("evicted")
-
-    def _bound(self, leaving: Iterable[Connection]) -> None:
-        """Give what these retired connections hold the budget and the time of strangers."""
-        for connection in leaving:
-            if connection.state is State.RETIRING and not connection.is_bounded:
-                connection.bound()
-                self.strangers.make_room_for(connection, connection.buffered)
+        self.retired.retire(connection)
 
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in a view: retire the connections to peers that are not in it."""
@@ -320,13 +210,13 @@ class ConnectionTable:
             if at is not None:
                 # Of two members at one place the later one lives: it could bind the port.
                 self.dialler.note_answer(at, member.short)
-        gone = [one for one in self.leaving if one.peer and one.peer.short not in shorts]
-        self._bound(gone)
+        self.retired.on_view(shorts)
         for short, connection in list(self.open.items()):
             if connection.state is State.CLOSED:
                 # What others hold, that were retired just now, took its place.
                 continue
-            self._set_stranger(connection, shorts)
+            assert connection.peer is not None
+            self.strangers.update(connection, connection.peer, shorts)
             if short not in shorts:
                 self._retire(connection)
 
@@ -336,14 +226,11 @@ class ConnectionTable:
     def on_closed(self, connection: Connection, cause: str) -> None:
         self.counters[f"closed_{cause}"] += 1
         self.strangers.end(connection)
-        self.leaving.pop(connection, None)
-        if not self.leaving:
-            self._is_drained.set()
+        self.retired.end(connection)
         lost: set[int] = set()
         unsent = len(connection.out.frames)
         if self.dialler.on_closed(connection, cause) and unsent:
-            at = connection.remote
-            lost = {short for short, place in self.places.at.items() if place == at}
+            lost = self.places.shorts_at(connection.remote)
         if self.is_closing:
             return
         peer = connection.peer
@@ -383,25 +270,21 @@ class ConnectionTable:
 
     async def drain(self) -> None:
         """Retire every connection, and wait until all are closed, for DRAIN_SECONDS at most."""
-        self.is_closing = self.dialler.is_stopped = True
+        self.is_closing = self.dialler.is_stopped = self.retired.is_closing = True
         for connection in list(self.dialler.dialled.values()):
             if connection.state is State.GREETING:
                 # It stands, and the peer's hello is on its way: then it is retired like the others.
-                self.leaving[connection] = None
+                self.retired.expect(connection)
             else:
                 connection.drop("given-up")
         for connection in list(self.open.values()):
             self._retire(connection)
-        self._is_drained.clear()
-        if self.leaving:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._is_drained.wait()
+        await self.retired.wait(DRAIN_SECONDS)
 
     def close(self) -> None:
         """Close all connections at once."""
-        self.is_closing = self.dialler.is_stopped = True
+        self.is_closing = self.dialler.is_stopped = self.retired.is_closing = True
         if self._reaper is not None:
             self._reaper.cancel()
-        for connection in [*self.living(), *self.strangers.unknown, *self.leaving]:
+        for connection in [*self.living(), *self.strangers.unknown, *self.retired.connections]:
             connection.drop("closed")

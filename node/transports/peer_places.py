@@ -51,6 +51,10 @@ class Places:
         self.put(address.short, at)
         return True
 
+    def shorts_at(self, at: SocketAddress) -> set[int]:
+        """Return the short ids of those whose place this is."""
+        return {short for short, place in self.at.items() if place == at}
+
     def trust(self, stranger: Address) -> None:
         """Remember where a stranger is that has proved it."""
         self._proved.pop(stranger.short, None)

@@ -6,10 +6,11 @@ One address has half of a share: a group that starts on one host fits, and other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from stormcast.node.admission import Bounds, address_key, in_the_way
+from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
 from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.owner import TransportOwner
@@ -110,6 +111,14 @@ class Strangers:
 
     def _forget(self, connection: Connection) -> None:
         self._held_bytes -= sum(self._held.pop(connection, (0, 0)))
+
+    def update(self, connection: Connection, peer: Address, members: Container[int]) -> None:
+        """Note whether the other end of an open connection is a stranger: these are members."""
+        is_stranger = peer.short not in members
+        if not is_stranger:
+            self.end(connection)
+        connection.set_stranger(is_stranger)
+        connection.is_rationed = is_stranger and not self._owner.is_peer(peer.short)
 
     def end(self, connection: Connection) -> None:
         """Forget a connection that has ended, or whose other end is a member now."""

@@ -200,8 +200,8 @@ async def test_a_hello_that_was_recorded_takes_no_connection_over(keys: list[str
     """Without a key the second connection of a peer replaces the first."""
     async with group(tcp(), "a", key_file=keys[0]) as (a,):
         table = a.runtime.transport._table  # type: ignore[attr-defined]
-        read, hellos = table.read_hello_untrusted, []
-        table.read_hello_untrusted = lambda body: hellos.append(body) or read(body)
+        read, hellos = table.hellos.read_untrusted, []
+        table.hellos.read_untrusted = lambda body: hellos.append(body) or read(body)
         config = ChannelConfig(
             settings=a.config.settings, cluster=a.config.cluster, name="b", key_file=keys[0]
         )

@@ -104,7 +104,7 @@ async def test_what_a_member_says_to_an_unsealed_hello_replaces_no_connection(
 ) -> None:
     async with connected(kind, key_file) as (a, b):
         for one, other in ((a, b), (b, a)):
-            cluster = table_of(one)._cluster
+            cluster = table_of(one).hellos._cluster
             asked = pack_hello(Hello(cluster, 1, Address(7, "x", "127.0.0.1[9]")))
             said = await said_to_a_stranger(one.runtime.transport.port, asked)
             assert said, "it says that it has a key"
@@ -120,7 +120,7 @@ async def test_what_a_watched_member_says_replaces_no_connection(kind: str, key_
     async with connected(kind, key_file) as (a, b):
         for one, other in ((a, b), (b, a)):
             port = one.runtime._monitors.port
-            for words in (b"", pack_hello(Hello(table_of(one)._cluster, 0, other.address))):
+            for words in (b"", pack_hello(Hello(table_of(one).hellos._cluster, 0, other.address))):
                 said = await said_to_a_stranger(port, words)
                 await hand_on(said, other, one)
                 assert said == b""
@@ -256,7 +256,9 @@ async def test_who_proves_a_connection_while_the_other_end_proves_one_replaces_n
             # When it dials without one of the peer's under way, it has lost what there was.
             for one in (late, other):
                 one.writer.transport.abort()
-            await until(lambda: not a.transport._table.open and not a.transport._table.leaving)
+            await until(
+                lambda: not a.transport._table.open and not a.transport._table.retired.connections
+            )
             a.send(7, b"x")
             accepted, _at = await loop.sock_accept(server)
             again = Peer(other.seals, 3)

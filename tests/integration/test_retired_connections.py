@@ -24,7 +24,7 @@ ROUNDS = 40
 
 def held(station: Station[Any]) -> int:
     """Bytes that the retired connections hold."""
-    return sum(one._in.size + one.out.size for one in station.transport._table.leaving)
+    return sum(one._in.size + one.out.size for one in station.transport._table.retired.connections)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ async def is_over(station: Station[Any], peer: Peer, words: bytes, seconds: floa
         with contextlib.suppress(ConnectionError):
             await peer.say(words)
         await asyncio.sleep(0.05)
-        if not station.transport._table.leaving:
+        if not station.transport._table.retired.connections:
             return True
     return False
 
@@ -155,10 +155,10 @@ async def test_a_peer_that_has_said_all_and_does_not_read_costs_no_time(
         a.send(peer.address.short, *[bytes(8000)] * 40)
         await peer.say(LENGTH.pack(CLOSING))
         peer.sock.shutdown(socket.SHUT_WR)
-        await until(lambda: a.transport._table.leaving)
+        await until(lambda: a.transport._table.retired.connections)
         before = len(reads)
         await asyncio.sleep(0.3)
-        (retired,) = a.transport._table.leaving
+        (retired,) = a.transport._table.retired.connections
         assert retired.out.parts
         assert len(reads) - before <= 2
         assert len(await peer.frames(40)) == 40
@@ -190,7 +190,7 @@ async def test_what_waits_for_those_who_have_left_has_the_budget_of_strangers() 
         a.members = ()
         a.transport.on_view([a.address])
         assert held(a) <= UNFINISHED_BYTES + 6 * STRANGERS_BYTES
-        assert len(a.transport._table.leaving) == 2
+        assert len(a.transport._table.retired.connections) == 2
 
 
 @both
@@ -217,7 +217,7 @@ async def test_a_member_may_take_its_time_to_end_one_connection(
         for _ in range(20):
             await crossing.say(bytes(1000))
             await asyncio.sleep(0.05)
-        assert any(one.peer == b.address for one in a.transport._table.leaving)
+        assert any(one.peer == b.address for one in a.transport._table.retired.connections)
         assert connections(a) <= 2
 
 
@@ -243,4 +243,6 @@ async def test_a_connection_that_ends_for_another_idle_one_is_not_retired_after_
         monkeypatch.setattr(a, "now", lambda: late)
         a.transport._table._reap()
         assert a.closes("evicted") >= 1
-        assert connection.State.CLOSED not in {one.state for one in a.transport._table.leaving}
+        assert connection.State.CLOSED not in {
+            one.state for one in a.transport._table.retired.connections
+        }

@@ -183,7 +183,7 @@ async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose
         assert sorted(b.numbers(a)) == list(range(1, sent[0] + 1))
         assert sorted(a.numbers(b)) == list(range(1, sent[1] + 1))
         await until(lambda: connections(a) == connections(b) == 1)
-        await until(lambda: not a.transport._table.leaving and not b.transport._table.leaving)
+        await until(lambda: not any(one.transport._table.retired.connections for one in (a, b)))
         assert a.lost == b.lost == []
         # It is the same connection at both ends: what either sends now opens no other.
         opened = a.counters["opened"]
@@ -250,7 +250,7 @@ async def test_replacing_a_connection_that_is_broken_leaves_nothing_behind() -> 
         again = await Peer(serial=2).dial(a)
         await again.say(again.hello)
         await until(lambda: a.counters.get("replaced") == 1)
-        assert not a.transport._table.leaving
+        assert not a.transport._table.retired.connections
 
 
 @both
@@ -613,7 +613,7 @@ async def test_who_replaces_its_connection_again_and_again_does_not_collect_them
             await peer.say(peer.hello)
             await until(lambda serial=serial: a.counters.get("opened", 0) == serial)
         assert a.counters["replaced"] == 19
-        assert len(a.transport._table.leaving) <= 3
+        assert len(a.transport._table.retired.connections) <= 3
         assert connections(a) == 1
 
 
