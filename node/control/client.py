@@ -63,7 +63,7 @@ class Reply:
             return self.text
 
 
-class Exchange:
+class HttpExchange:
     """One request, and what has come of its answer."""
 
     def __init__(self, method: str, target: str, body: bytes) -> None:
@@ -121,7 +121,7 @@ def ask(path: Path, method: str, target: str, body: object, timeout: float) -> R
             asked.settimeout(timeout)
             with _address(path) as address:
                 asked.connect(address)
-            exchange = Exchange(method, target, data)
+            exchange = HttpExchange(method, target, data)
             asked.sendall(exchange.request)
             while (reply := exchange.receive(asked.recv(_READ))) is None:
                 pass
@@ -135,7 +135,7 @@ def ask(path: Path, method: str, target: str, body: object, timeout: float) -> R
 async def ask_from_loop(path: Path, method: str, target: str, body: bytes) -> Reply:
     """Do the same within an event loop, for as long as the caller waits; OSError or HttpError if
     there is no answer."""
-    exchange = Exchange(method, target, body)
+    exchange = HttpExchange(method, target, body)
     with _address(path) as address:
         reader, writer = await asyncio.open_unix_connection(address)
     try:

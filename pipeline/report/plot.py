@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Final
 
 from stormcast.pipeline.measured import Breach, FaultWindow, Metrics
-from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report import quantities
+from stormcast.pipeline.report.axes import Axes
 from stormcast.pipeline.report.markup import Markup, join, number, tag
 from stormcast.pipeline.report.scales import Linear
 
@@ -16,7 +17,6 @@ COLOURS: Final = 8
 """The number of members' colours; the ninth member has the colour of the first."""
 AXIS: Final = 26.0
 """Pixels for the ticks of time, below a chart."""
-PIXELS_PER_TICK: Final = 85.0
 TOGETHER: Final = 3.0
 """Violations within so many pixels share a mark."""
 MOST_TOLD: Final = 5
@@ -62,6 +62,10 @@ class Plot:
     def bottom(self) -> float:
         return self.top + self.height
 
+    @cached_property
+    def axes(self) -> Axes:
+        return Axes(self.x, self.metrics.grid.end, self.bottom)
+
     def svg(self, about: str, *marks: Markup | None) -> Markup:
         """Return the chart: bands, marks, and the time axis below."""
         height = self.bottom + AXIS
@@ -71,7 +75,7 @@ class Plot:
             self.bands() if self.has_bands else None,
             *marks,
             self.breaches(),
-            self.time_axis(),
+            self.axes.time(),
             tag("line", class_="cross", y1=self.top, y2=self.bottom, x1=0, x2=0),
             xmlns="http://www.w3.org/2000/svg",
             viewBox=f"0 0 {number(self.width.pixels)} {number(height)}",
@@ -133,43 +137,6 @@ class Plot:
                 d=f"M{left} {number(self.top)}H{right}L{number(x)} {tip}Z",
             ),
         )
-
-    def time_axis(self) -> Markup:
-        """Return the time axis with its ticks."""
-        end = self.metrics.grid.end
-        marks = [
-            tag(
-                "text",
-                scales.time_label(at, end),
-                class_="tick",
-                x=self.x(at),
-                y=self.bottom + 17,
-                text_anchor="start" if not at else "middle",
-            )
-            for at in scales.time_ticks(end, int(self.width.plot / PIXELS_PER_TICK))
-            if at < end * 0.985 or not at
-        ]
-        base = tag(
-            "line", class_="base", x1=self.x.start, x2=self.x.end, y1=self.bottom, y2=self.bottom
-        )
-        return join(base, *marks)
-
-    def value_axis(self, y: Linear, wanted: int = 3) -> Markup:
-        """Return the hairlines and values of the vertical axis."""
-        parts = []
-        for value in scales.ticks(y.high, wanted):
-            if value:
-                parts.append(self.hairline(y(value)))
-            parts.append(self.tick(y(value), quantities.significant(value)))
-        return join(*parts)
-
-    def hairline(self, at: float) -> Markup:
-        """Return a faint line across the chart."""
-        return tag("line", class_="hair", x1=self.x.start, x2=self.x.end, y1=at, y2=at)
-
-    def tick(self, at: float, text: str) -> Markup:
-        """Return a value beside the axis."""
-        return tag("text", text, class_="tick", x=self.x.start - 8, y=at + 4, text_anchor="end")
 
     def steps(self, values: Sequence[float], y: Linear) -> str:
         """Return the path of values per bin, level within each bin."""

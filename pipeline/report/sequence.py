@@ -55,7 +55,10 @@ def _axis(plot: Plot, y: Linear) -> list[Markup]:
     return [
         part
         for value in values
-        for part in (plot.hairline(y(value)), plot.tick(y(value), quantities.count(int(value))))
+        for part in (
+            plot.axes.hairline(y(value)),
+            plot.axes.tick(y(value), quantities.count(int(value))),
+        )
     ]
 
 

@@ -6,15 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 from urllib.parse import quote
 
 from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.axes import Axes
 from stormcast.pipeline.report.markup import Markup, join, tag
 from stormcast.pipeline.report.page import chip, figure, headline, page, section, table, tone
-from stormcast.pipeline.report.plot import AXIS, PIXELS_PER_TICK, WIDTHS, Width, legend
+from stormcast.pipeline.report.plot import AXIS, WIDTHS, Width, legend
 from stormcast.pipeline.report.run_files import HOLDS, REPORT, NotARun, rank
 from stormcast.pipeline.report.scales import Linear
 
@@ -140,7 +142,7 @@ def _figures(kept: KeptSoak, counts: Counter[str]) -> Markup:
 # -- The course of time ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Chart:
     """A chart over the hours of a soak, of one width."""
 
@@ -153,50 +155,26 @@ class _Chart:
     def bottom(self) -> float:
         return self.top + self.height
 
-    def x(self, at: float) -> float:
+    @cached_property
+    def x(self) -> Linear:
         left, right = self.width.left, self.width.pixels - self.width.right
-        return Linear(0.0, max(self.kept.end, 1.0), left, right)(at)
+        return Linear(0.0, max(self.kept.end, 1.0), left, right)
+
+    @cached_property
+    def axes(self) -> Axes:
+        return Axes(self.x, self.kept.end, self.bottom)
 
     def svg(self, about: str, *marks: Markup | None) -> Markup:
         return tag(
             "svg",
             tag("title", about),
             *marks,
-            self._axis(),
+            self.axes.time(),
             xmlns="http://www.w3.org/2000/svg",
             viewBox=f"0 0 {self.width.pixels:g} {self.bottom + AXIS:g}",
             class_=f"chart {self.width.name}",
             role="img",
         )
-
-    def _axis(self) -> Markup:
-        end = self.kept.end
-        wanted = int(self.width.plot / PIXELS_PER_TICK)
-        labels = (
-            tag(
-                "text",
-                scales.time_label(at, end),
-                class_="tick",
-                x=self.x(at),
-                y=self.bottom + 17,
-                text_anchor="start" if not at else "middle",
-            )
-            for at in scales.time_ticks(max(end, 1.0), wanted)
-            if at < end * 0.985 or not at
-        )
-        ends = {"x1": self.x(0.0), "x2": self.x(end), "y1": self.bottom, "y2": self.bottom}
-        return join(tag("line", class_="base", **ends), *labels)
-
-    def values(self, y: Linear) -> Markup:
-        parts = []
-        for value in scales.ticks(y.high, 3):
-            at = y(value)
-            ends = {"x1": self.x(0.0), "x2": self.x(self.kept.end), "y1": at, "y2": at}
-            parts.append(tag("line", class_="hair", **ends) if value else None)
-            text = quantities.significant(value)
-            left = self.x(0.0) - 8
-            parts.append(tag("text", text, class_="tick", x=left, y=at + 4, text_anchor="end"))
-        return join(*parts)
 
     def steps(self, of: Callable[[Placed], float | None], y: Linear, class_: str) -> Markup | None:
         """Return a line that is level in each window; a window without a value is a gap."""
@@ -253,7 +231,7 @@ def _rates(kept: KeptSoak, width: Width) -> Markup:
     y = Linear(0.0, scales.round_up(most), chart.bottom, chart.top)
     return chart.svg(
         "Messages per second",
-        chart.values(y),
+        chart.axes.values(y),
         *(chart.steps(one, y, f"line {name}") for name, one in lines.items()),
         tag("text", "messages per second", class_="unit", x=0, y=14),
         legend(width, ("sent", "sent"), ("delivered", "delivered")),
@@ -355,7 +333,7 @@ def _memory(kept: KeptSoak, width: Width) -> Markup:
     y = Linear(0.0, scales.round_up(max(values, default=1.0)), chart.bottom, chart.top)
     return chart.svg(
         "Resident memory in MiB",
-        chart.values(y),
+        chart.axes.values(y),
         chart.steps(members, y, "line delivered"),
         chart.steps(judge, y, "line sent"),
         tag("text", "MiB", class_="unit", x=0, y=14),

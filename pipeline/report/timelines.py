@@ -99,7 +99,7 @@ def throughput(metrics: Metrics, width: Width) -> Markup:
     y = Linear(0.0, scales.round_up(max([*sent, *delivered])), plot.bottom, plot.top)
     return plot.svg(
         "Messages per second",
-        plot.value_axis(y),
+        plot.axes.values(y),
         tag("path", class_="area delivered", d=plot.closed(delivered, y)),
         tag("path", class_="line delivered", d=plot.steps(delivered, y)),
         tag("path", class_="line sent", d=plot.steps(sent, y)),
@@ -194,7 +194,10 @@ def latency(metrics: Metrics, width: Width) -> Markup:
     y = Log(low, high, plot.bottom, plot.top)
     parts: list[Markup] = []
     for value in scales.decade_ticks(low, high):
-        parts += [plot.hairline(y(value)), plot.tick(y(value), quantities.duration(value))]
+        parts += [
+            plot.axes.hairline(y(value)),
+            plot.axes.tick(y(value), quantities.duration(value)),
+        ]
     bin_width = metrics.grid.width
     bars, medians, dots = [], [], []
     for one in metrics.latency:
@@ -228,11 +231,11 @@ def repairs(metrics: Metrics, width: Width) -> Markup | None:
     above, below = Linear(0.0, most, middle, plot.top), Linear(0.0, most, middle, plot.bottom)
     return plot.svg(
         "Messages sent again and asked for, per second",
-        plot.hairline(plot.top),
-        plot.hairline(middle),
-        plot.tick(plot.top, quantities.significant(most)),
-        plot.tick(middle, "0"),
-        plot.tick(plot.bottom, quantities.significant(most)),
+        plot.axes.hairline(plot.top),
+        plot.axes.hairline(middle),
+        plot.axes.tick(plot.top, quantities.significant(most)),
+        plot.axes.tick(middle, "0"),
+        plot.axes.tick(plot.bottom, quantities.significant(most)),
         tag("path", class_="fill resent", d=plot.closed(up, above)),
         tag("path", class_="fill requested", d=plot.closed(down, below)),
         tag("text", "messages per second", class_="unit", x=0, y=14),

@@ -12,8 +12,8 @@ import pytest
 
 from stormcast.node.control import client
 from stormcast.node.control.client import (
-    Exchange,
     HttpError,
+    HttpExchange,
     LongAnswerError,
     NoAnswerError,
     Reply,
@@ -26,12 +26,12 @@ BODY = b'{"a": 1}'
 MADE = Reply(201, "application/json", BODY)
 
 
-def exchange() -> Exchange:
-    return Exchange("GET", "/state", b"")
+def exchange() -> HttpExchange:
+    return HttpExchange("GET", "/state", b"")
 
 
 def test_a_request_is_written_whole() -> None:
-    head, _, body = Exchange("POST", "/apply", b"{}").request.partition(b"\r\n\r\n")
+    head, _, body = HttpExchange("POST", "/apply", b"{}").request.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /apply HTTP/1.1\r\n")
     assert b"Content-Length: 2" in head
     assert body == b"{}"
@@ -39,7 +39,7 @@ def test_a_request_is_written_whole() -> None:
 
 def test_a_request_that_is_no_http_is_not_written() -> None:
     with pytest.raises(HttpError):
-        Exchange("GET", "/a b", b"")
+        HttpExchange("GET", "/a b", b"")
 
 
 def test_an_answer_may_come_byte_by_byte() -> None:
