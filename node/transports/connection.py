@@ -10,50 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from enum import Enum
 from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
-from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.exchange import Exchange
-from stormcast.node.transports.handshake import (
-    LENGTH,
-    Hello,
-    whole_hello_untrusted,
-)
+from stormcast.node.transports.frame_reader import CLOSING, FrameReader
+from stormcast.node.transports.handshake import LENGTH, Hello, whole_hello_untrusted
 from stormcast.node.transports.interfaces import SocketAddress
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.stream_buffers import (
-    READ_BYTES,
-    STRANGERS_BYTES,
-    InBuffer,
-    OutQueue,
-)
+from stormcast.node.transports.stream_buffers import OutQueue
 
-READS: Final = 4
-"""Reads of one connection before the member has a turn, and others are read."""
-CLOSING: Final = 0xFFFFFFFF
-"""Sent in place of a length: this end closes on purpose."""
-UNFINISHED_SECONDS: Final = 5.0
-"""Seconds that a stranger may take to send a frame that it has begun."""
 RETIRE_SECONDS: Final = 2.0
 """Seconds without progress after which a retired connection is dropped. Bytes from a stranger are
 progress only when they complete a frame."""
 STRANGERS_RETIRE_SECONDS: Final = 10.0
 """Seconds that a retired connection of a stranger may take in all."""
-
-
-class State(Enum):
-    """The life of a connection."""
-
-    CONNECTING = "connecting"
-    GREETING = "greeting"
-    OPEN = "open"
-    RETIRING = "retiring"
-    CLOSED = "closed"
 
 
 class Budget(Protocol):
@@ -118,9 +93,9 @@ class Connection:
     """One end of a connection, from dialling or accepting to its close."""
 
     __slots__ = (
-        "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_retire_by", "_socket", "_table",
-        "_timer", "exchange", "is_initiated", "is_rationed", "is_stranger", "last_used", "out",
-        "peer", "peer_serial", "remote", "serial", "state",
+        "_fileno", "_is_shut", "_is_writing", "_retire_by", "_socket", "_table", "_timer",
+        "exchange", "is_initiated", "is_rationed", "last_used", "out", "peer", "peer_serial",
+        "reader", "remote", "serial", "state",
     )  # fmt: skip  # one to a line, they would be half a page
 
     def __init__(
@@ -139,24 +114,21 @@ class Connection:
         self.peer_serial = 0
         self.out = OutQueue()
         """Frames that leave with the next flush, each with its length in front."""
+        self.reader = FrameReader(table, sock)
         self.last_used = table.owner.now()
-        self.is_stranger = True
-        """Whether the other end is in no view with this member, or has not said who it is."""
         self.is_rationed = True
         """Whether what waits to be sent counts in the budget of strangers; not if this end dials
         for a frame to a member, and never without a group."""
-        self._in = InBuffer(STRANGERS_BYTES)
         self._table = table
         self._socket = sock
         self._fileno = sock.fileno()
         self._is_writing = False
         self._retire_by = inf
         """When a stranger's retired connection ends at the latest."""
-        self._is_ended = False
-        """Whether the other end has said, or shown, that nothing more comes."""
         self._is_shut = False
         """Whether this end is shut for writing: to shut it twice is an error."""
         self._timer: asyncio.TimerHandle | None = None
+        """Ends the connection if no hello comes, or once it is retired nothing moves."""
 
     # -- Beginning -----------------------------------------------------------------------------
 
@@ -174,7 +146,7 @@ class Connection:
             self.drop("refused")
             return
         self.state = State.GREETING
-        loop.add_reader(self._fileno, self._on_readable)
+        loop.add_reader(self._fileno, self.reader.on_readable, self)
         self.say_hello()
 
     def say_hello(self) -> None:
@@ -194,7 +166,7 @@ class Connection:
 
     def accept(self, timeout: float) -> None:
         """Wait for the hello of the other end, for `timeout` seconds."""
-        self._table.owner.loop.add_reader(self._fileno, self._on_readable)
+        self._table.owner.loop.add_reader(self._fileno, self.reader.on_readable, self)
         self.wait_for_hello(timeout)
 
     def wait_for_hello(self, timeout: float) -> None:
@@ -205,6 +177,34 @@ class Connection:
     def greet(self) -> None:
         """Queue the last hello of this end, before the frames that wait for it."""
         self.out.put_first(self._table.hellos.next_of(self))
+
+    def take_hello(self) -> bool:
+        """Take the hello of the other end, and frames after it; return whether to go on reading."""
+        buffer, table = self.reader.buffer, self._table
+        try:
+            body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
+            if body is None:
+                return True
+            hello = table.hellos.read_untrusted(body)
+            is_proven = self.exchange.take_untrusted(hello)
+        except BadFrame as bad:
+            table.hellos.on_refused(self, bad.reason)
+            self.drop("bad-hello")
+            return False
+        buffer.start += LENGTH.size + len(body)
+        if not is_proven:
+            table.hellos.on_claim(self, hello.address)
+            return self.state is State.GREETING and self.take_hello()
+        self.peer, self.peer_serial = hello.address, hello.serial
+        self._cancel_timer()
+        self.state = State.OPEN
+        self.last_used = table.owner.now()
+        if not table.on_established(self, hello):
+            return False
+        self.flush()
+        if self.is_rationed:
+            table.strangers.note_waiting(self)
+        return self.reader.take_frames(self)
 
     # -- Sending -------------------------------------------------------------------------------
 
@@ -249,130 +249,7 @@ class Connection:
         if self.is_rationed:
             self._table.strangers.note_waiting(self)
 
-    # -- Receiving -----------------------------------------------------------------------------
-
-    def _on_readable(self) -> None:
-        got = has_more = False
-        for _ in range(READS):
-            buffer = self._in
-            if buffer.end == buffer.size:
-                buffer.make_room()
-            free = buffer.view[buffer.end :]
-            try:
-                size = self._socket.recv_into(free)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                self.drop("read-error")
-                break
-            if not size:
-                self._on_end()
-                break
-            buffer.end += size
-            got = True
-            has_more = size == len(free)
-            take = self._take_hello if self.state is State.GREETING else self._take_frames
-            if not take() or not has_more:
-                break
-        if got:
-            self._table.owner.turn(has_more=has_more)
-
-    def _take_hello(self) -> bool:
-        """Take the hello of the other end, and frames after it; return whether to go on reading."""
-        buffer, table = self._in, self._table
-        try:
-            body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
-            if body is None:
-                return True
-            hello = table.hellos.read_untrusted(body)
-            is_proven = self.exchange.take_untrusted(hello)
-        except BadFrame as bad:
-            table.hellos.on_refused(self, bad.reason)
-            self.drop("bad-hello")
-            return False
-        buffer.start += LENGTH.size + len(body)
-        if not is_proven:
-            table.hellos.on_claim(self, hello.address)
-            return self.state is State.GREETING and self._take_hello()
-        self.peer, self.peer_serial = hello.address, hello.serial
-        self._cancel_timer()
-        self.state = State.OPEN
-        self.last_used = table.owner.now()
-        if not table.on_established(self, hello):
-            return False
-        self.flush()
-        if self.is_rationed:
-            table.strangers.note_waiting(self)
-        return self._take_frames()
-
-    def _take_frames(self) -> bool:
-        """Hand whole frames to the member; return whether to go on reading."""
-        owner, buffer = self._table.owner, self._in
-        now = owner.now()
-        if not self.is_stranger:
-            self.last_used = now
-        view, start, end = buffer.view, buffer.start, buffer.end
-        first = start
-        most = self._table.max_length
-        while end - start >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(view, start)
-            body = start + LENGTH.size
-            if size == CLOSING and not self._is_ended:
-                self._is_ended = True
-                start = body
-                continue
-            if not wire.HEAD_SIZE <= size <= most:
-                self.drop("bad-length")
-                return False
-            if end - body < size:
-                buffer.start = start
-                return self._wait_for(LENGTH.size + size, is_new=start != first)
-            start = body + size
-            if not owner.receive(view[body:start], now) and not self._table.is_closing:
-                # TCP lets nothing be damaged on the way: the other end is no member of this stack.
-                self.drop("bad-frame")
-                return False
-            if self.state is State.CLOSED:
-                return False
-        is_new = start != first
-        if start == end:
-            start = buffer.end = 0
-        buffer.start = start
-        if self.is_stranger:
-            if is_new:
-                self.last_used = now
-            self._on_strangers_frames()
-        return True
-
-    def _wait_for(self, size: int, *, is_new: bool) -> bool:
-        """Make room for a frame that has begun, in this read if it is new; return whether to go on
-        reading."""
-        if self.is_stranger:
-            if is_new:
-                self.last_used = self._table.owner.now()
-            if is_new and self.state is State.OPEN:
-                self._cancel_timer()
-            if self._timer is None:
-                loop = self._table.owner.loop
-                self._timer = loop.call_later(UNFINISHED_SECONDS, self.drop, "unfinished")
-            if size > self._in.size:
-                self._table.strangers.make_room_for(self, size)
-        self._in.need(size)
-        return self.state is not State.CLOSED
-
-    def _on_strangers_frames(self) -> None:
-        """Give back what the last frame of a stranger took."""
-        if self.state is State.OPEN:
-            self._cancel_timer()
-        if self._in.size > STRANGERS_BYTES:
-            # What is left is less than the length of a frame.
-            self._in.shrink(STRANGERS_BYTES)
-            self._table.strangers.make_room_for(self, 0)
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of the buffer for a frame that has begun, if it is a large one."""
-        return self._in.size if self._in.size > STRANGERS_BYTES else 0
+    # -- The end -------------------------------------------------------------------------------
 
     @property
     def is_bounded(self) -> bool:
@@ -381,20 +258,9 @@ class Connection:
 
     def bound(self) -> None:
         """Give a retired connection the time and the buffer of a stranger's."""
-        self.is_stranger = self.is_rationed = True
+        self.is_rationed = True
         self._retire_by = self._table.owner.now() + STRANGERS_RETIRE_SECONDS
-        if self._in.start == self._in.end and self.buffered:
-            self._in = InBuffer(STRANGERS_BYTES)
-
-    def set_stranger(self, is_stranger: bool) -> None:  # noqa: FBT001 it is the whole message
-        """Set whether the other end is in no view with this member."""
-        if self.is_stranger and not is_stranger:
-            if self.state is State.OPEN:
-                self._cancel_timer()
-            self._in.need(READ_BYTES)
-        self.is_stranger = is_stranger
-
-    # -- The end -------------------------------------------------------------------------------
+        self.reader.bound()
 
     def retire(self) -> None:
         """Let what is under way arrive, in both directions, then close."""
@@ -404,6 +270,7 @@ class Connection:
             return
         self.state = State.RETIRING
         self._cancel_timer()
+        self.reader.cancel_timer()
         self.out.put((LENGTH.pack(CLOSING),))
         self.last_used = self._table.owner.now()
         self._wait_for_progress()
@@ -430,19 +297,19 @@ class Connection:
         except OSError:
             self.drop("write-error")
             return
-        if self._is_ended:
+        if self.reader.is_ended:
             self.drop("finished")
 
-    def _on_end(self) -> None:
+    def on_end(self) -> None:
         """Act on the end of the stream from the other end."""
         if self.state is State.RETIRING:
-            self._is_ended = True
+            self.reader.is_ended = True
             if not self.out.parts:
                 self.drop("finished")
             else:
                 # A stream that has ended stays readable: the loop would ask again at once.
                 self._table.owner.loop.remove_reader(self._fileno)
-        elif self._is_ended and self.state is State.OPEN:
+        elif self.reader.is_ended and self.state is State.OPEN:
             # The other end may still read the frames that wait for it.
             self._table.on_parted(self)
         else:
@@ -454,6 +321,7 @@ class Connection:
             return
         self.state = State.CLOSED
         self._cancel_timer()
+        self.reader.cancel_timer()
         loop = self._table.owner.loop
         loop.remove_reader(self._fileno)
         loop.remove_writer(self._fileno)

@@ -18,7 +18,8 @@ from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
 from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from stormcast.node.transports.bundles import IOV_MAX
-from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.dialler import Dialler
 from stormcast.node.transports.handshake import Hello
 from stormcast.node.transports.hellos import Hellos

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Container, Iterable
 
-from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.strangers import Strangers
 
 
@@ -35,7 +36,7 @@ class Retired:
         # Added before `retire`, which closes a broken connection at once.
         self.connections[connection] = None
         connection.retire()
-        if connection.is_stranger:
+        if connection.reader.is_stranger:
             bounded.append(connection)
         if not self.is_closing:
             self._bound(bounded)
@@ -45,7 +46,7 @@ class Retired:
         self.connections[connection] = None
 
     def _evict(self) -> None:
-        of_strangers = (one for one in self.connections if one.is_stranger)
+        of_strangers = (one for one in self.connections if one.reader.is_stranger)
         next(of_strangers, next(iter(self.connections))).drop("evicted")
 
     def on_view(self, members: Container[int]) -> None:
@@ -58,7 +59,7 @@ class Retired:
         for connection in connections:
             if connection.state is State.RETIRING and not connection.is_bounded:
                 connection.bound()
-                self._strangers.make_room_for(connection, connection.buffered)
+                self._strangers.make_room_for(connection, connection.reader.buffered)
 
     def end(self, connection: Connection) -> None:
         """Forget a connection that is closed; it need not be one of these."""

@@ -12,7 +12,8 @@ from typing import Final
 from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
-from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.owner import TransportOwner
 
 UNFINISHED_BYTES: Final = 2 << 20
@@ -117,7 +118,7 @@ class Strangers:
         is_stranger = peer.short not in members
         if not is_stranger:
             self.end(connection)
-        connection.set_stranger(is_stranger)
+        connection.reader.set_stranger(is_stranger)
         connection.is_rationed = is_stranger and not self._owner.is_peer(peer.short)
 
     def end(self, connection: Connection) -> None:

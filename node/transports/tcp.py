@@ -10,7 +10,8 @@ from stormcast.node.descriptors import Shares
 from stormcast.node.protocols.port import EVERYONE, Frame
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
 from stormcast.node.transports.base import Transport
-from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.connection import Connection
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.connection_table import ConnectionTable
 from stormcast.node.transports.handshake import LENGTH
 from stormcast.node.transports.interfaces import Interface

@@ -12,7 +12,8 @@ import pytest
 
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
 from stormcast.node.transports import connection
-from stormcast.node.transports.connection import CLOSING
+from stormcast.node.transports.connection_state import State
+from stormcast.node.transports.frame_reader import CLOSING, FrameReader
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
 from stormcast.node.transports.strangers import UNFINISHED_BYTES
 from stormcast.node.transports.stream_buffers import STRANGERS_BYTES
@@ -24,7 +25,10 @@ ROUNDS = 40
 
 def held(station: Station[Any]) -> int:
     """Bytes that the retired connections hold."""
-    return sum(one._in.size + one.out.size for one in station.transport._table.retired.connections)
+    return sum(
+        one.reader.buffer.size + one.out.size
+        for one in station.transport._table.retired.connections
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -143,9 +147,9 @@ async def test_a_peer_that_has_said_all_and_does_not_read_costs_no_time(
 ) -> None:
     """The end of its stream is read once or twice, not for as long as frames wait for it."""
     reads = []
-    real = connection.Connection._on_readable
+    real = FrameReader.on_readable
     monkeypatch.setattr(
-        connection.Connection, "_on_readable", lambda self: (reads.append(self), real(self))
+        FrameReader, "on_readable", lambda self, one: (reads.append(self), real(self, one))
     )
     async with stations(tcp(send_buffer=4096), "a") as (a,):
         peer = await Peer().join(a)
@@ -243,6 +247,4 @@ async def test_a_connection_that_ends_for_another_idle_one_is_not_retired_after_
         monkeypatch.setattr(a, "now", lambda: late)
         a.transport._table._reap()
         assert a.closes("evicted") >= 1
-        assert connection.State.CLOSED not in {
-            one.state for one in a.transport._table.retired.connections
-        }
+        assert State.CLOSED not in {one.state for one in a.transport._table.retired.connections}

@@ -23,9 +23,9 @@ from stormcast.node.core.model import Address
 from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
-from stormcast.node.transports import connection
+from stormcast.node.transports import frame_reader
 from stormcast.node.transports.binding import BindError
-from stormcast.node.transports.connection import CLOSING
+from stormcast.node.transports.frame_reader import CLOSING
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
 from stormcast.node.transports.strangers import UNFINISHED_BYTES
 from stormcast.node.transports.stream_buffers import READ_BYTES, STRANGERS_BYTES
@@ -487,7 +487,7 @@ async def test_a_claimed_length_takes_no_more_memory_than_the_limit() -> None:
         await until(lambda: connections(a) == 1)
         await peer.say(bytes(10))
         await asyncio.sleep(0.02)
-        assert len(a.transport._table.open[7]._in.view) <= 256 << 10
+        assert len(a.transport._table.open[7].reader.buffer.view) <= 256 << 10
         meet(a, b)
         size = (1 << 16) - 64 - 4
         b.send(a.short, bytes(size))
@@ -852,7 +852,7 @@ async def test_a_connection_in_which_frames_wait_is_not_idle(kind: type[TcpConfi
             a.send(b.short, bytes(50_000))
         await asyncio.sleep(1.5)
         assert "expired" not in a.counters
-        loop.add_reader(busy._fileno, busy._on_readable)
+        loop.add_reader(busy._fileno, busy.reader.on_readable, busy)
         await until(lambda: len(b.got) == 41)
         assert not a.lost
 
@@ -1154,7 +1154,7 @@ def large_frame_of(peer: Peer, size: int) -> bytes:
 
 def buffered(station: Station[Any]) -> int:
     """Bytes of all buffers for what comes."""
-    return sum(one._in.size for one in station.transport._table.open.values())
+    return sum(one.reader.buffer.size for one in station.transport._table.open.values())
 
 
 @both
@@ -1181,7 +1181,7 @@ async def test_frames_that_strangers_do_not_end_have_one_budget(kind: type[TcpCo
 async def test_a_stranger_has_a_limited_time_for_a_frame_and_gives_its_buffer_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "UNFINISHED_SECONDS", 1.5)
+    monkeypatch.setattr(frame_reader, "UNFINISHED_SECONDS", 1.5)
     async with stations(tcp(), "a") as (a,):
         slow, quick = await crowd(a, 2, addresses=2, greets=True)
         whole = large_frame_of(quick, 300_000)
@@ -1200,7 +1200,7 @@ async def test_a_stranger_has_a_limited_time_for_a_frame_and_gives_its_buffer_ba
 async def test_a_frame_that_began_before_its_sender_was_a_member_may_take_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "UNFINISHED_SECONDS", 0.2)
+    monkeypatch.setattr(frame_reader, "UNFINISHED_SECONDS", 0.2)
     async with stations(tcp(), "a") as (a,):
         (peer,) = await crowd(a, 1, addresses=1, greets=True)
         whole = large_frame_of(peer, 300_000)

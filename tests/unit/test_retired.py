@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from stormcast.node.core.model import Address
-from stormcast.node.transports.connection import State
+from stormcast.node.transports.connection_state import State
 from stormcast.node.transports.retired import Retired
 
 ANN, BOB = Address(1, "ann"), Address(2, "bob")
@@ -17,10 +18,9 @@ class Standing:
 
     def __init__(self, table: Table, peer: Address, *, is_stranger: bool = False) -> None:
         self.peer = peer
-        self.is_stranger = is_stranger
+        self.reader = SimpleNamespace(is_stranger=is_stranger, buffered=0)
         self.is_bounded = False
         self.state = State.OPEN
-        self.buffered = 0
         self._table = table
 
     def retire(self) -> None:
