@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from stormcast.node.trace.journal import SUFFIX
+from stormcast.node.trace.segments import SUFFIX
 
 CHUNK: Final = 64 << 10
 

@@ -20,7 +20,7 @@ from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
 from stormcast.node.keeper.keeper import Incarnation, Keeper, KeeperSettings
 from stormcast.node.keeper.tar_stream import CHUNK, tar_of
-from stormcast.node.trace.journal import segment_name
+from stormcast.node.trace.segments import segment_name
 
 DOCS = Path(__file__).parents[2] / "docs"
 
