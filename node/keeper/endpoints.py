@@ -15,8 +15,9 @@ from stormcast.node.control.answers import (
     parse_mapping,
 )
 from stormcast.node.control.client import MAX_ANSWER, HttpError, LongAnswerError, ask_from_loop
+from stormcast.node.keeper.busy import BusyError
 from stormcast.node.keeper.folders import INCARNATIONS
-from stormcast.node.keeper.keeper import CONTROL, BusyError, Keeper
+from stormcast.node.keeper.keeper import CONTROL, Keeper
 from stormcast.node.keeper.tar_stream import tar_of
 
 MEMBER: Final = "/member/"
@@ -70,7 +71,7 @@ def passes(keeper: Keeper) -> dict[str, Pass]:
 def _claim(keeper: Keeper, body: object) -> Answer:
     """Claim the keeper for one run, which must claim it again before its lease is over."""
     try:
-        is_fresh = keeper.claim(_run(body), _lease(body))
+        is_fresh = keeper.claim.take(_run(body), _lease(body))
     except BusyError as error:
         raise RefusedError(BUSY, str(error)) from None
     return as_json({"fresh": is_fresh})
@@ -143,7 +144,7 @@ def _resume(keeper: Keeper) -> Answer:
 def _paused(keeper: Keeper) -> dict[str, Any]:
     """Return the number of lapses, too: by it whoever pauses a member notices that it went on
     meanwhile."""
-    return {"paused": keeper.state()["paused"], "lapses": keeper.lapses}
+    return {"paused": keeper.state()["paused"], "lapses": keeper.pauses.lapses}
 
 
 def _incarnation(body: object) -> int | None:

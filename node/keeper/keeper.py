@@ -11,34 +11,24 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.node.bound import bound_to_me
 from stormcast.node.control.settings import ControlSettings
-from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.core.errors import NodeError
+from stormcast.node.keeper.busy import BusyError
+from stormcast.node.keeper.claim import Claim
 from stormcast.node.keeper.folders import Folders
+from stormcast.node.keeper.incarnation import Incarnation, spawn
+from stormcast.node.keeper.pauses import Pauses
 
 CONTROL: Final = "control.sock"
 """The socket of the member's own endpoint, relative to the keeper's folder: a socket's address has
 no room for a long path."""
-LOG: Final = "member.log"
-LOG_BYTES: Final = 4 << 20
-"""Bytes kept of one incarnation's log; what it writes beyond is only passed on."""
-LOG_LINES: Final = 40
-"""Lines of the log that `state` shows."""
 VARIABLES: Final = "STORMCAST_"
-_READ: Final = 64 << 10
-
-
-class BusyError(NodeError):
-    """A command cannot be done now: a member runs, or none does, or another run has the keeper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,59 +52,6 @@ class KeeperSettings:
     """Seconds that a member has to leave when the keeper is told to end."""
 
 
-@dataclass(slots=True)
-class Incarnation:
-    """One member process, from its start to its end and after it."""
-
-    number: int
-    popen: subprocess.Popen[bytes]
-    folder: Path
-    is_default: bool
-    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
-    logged: int = 0
-    code: int | None = None
-    """Its exit code, or minus the signal; None while it runs."""
-    is_paused: bool = False
-    is_told: bool = False
-    """Whether it was told to end."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def state(self) -> dict[str, Any]:
-        """Return what is known of it, as JSON has it."""
-        return {
-            "alive": self.code is None,
-            "paused": self.is_paused,
-            "incarnation": self.number,
-            "default": self.is_default,
-            "code": self.code,
-            "log": "\n".join(self.log),
-        }
-
-    def read_log(self, reading: int) -> None:
-        """Pass on what it writes, and keep some of it."""
-        try:
-            data = os.read(reading, _READ)
-        except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(reading)
-            os.close(reading)
-            return
-        with suppress(OSError):
-            # The reader of stderr may be gone; the member goes on.
-            os.write(2, data)
-        self.log.extend(data.decode(errors="replace").splitlines())
-        if self.logged < LOG_BYTES and self.folder.is_dir():
-            self.logged += len(data)
-            with (self.folder / LOG).open("ab") as log:
-                log.write(data)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send the process a signal, unless it was reaped: until then no other has its pid."""
-        if self.code is None:
-            os.kill(self.popen.pid, number)
-
-
 class Keeper:
     """Starts, stops and pauses one member at a time."""
 
@@ -124,60 +61,37 @@ class Keeper:
         self.settings = settings
         self.member: Incarnation | None = None
         """The latest incarnation."""
-        self.lapses = 0
-        """The number of pauses that ended because they were not renewed in time."""
+        self.claim = Claim(say, self._abandon)
+        self.pauses = Pauses(say)
         self.is_over = asyncio.Event()
         self.code = 0
         self._environ = environ
         self._say = say
         self._folders = Folders(settings.folder)
-        self._lease: asyncio.TimerHandle | None = None
-        self._claim: asyncio.TimerHandle | None = None
-        self._claimed_by = ""
-        """The run that has this keeper; empty: none."""
         self._task: asyncio.Task[None] | None = None
 
     # -- Whose it is ---------------------------------------------------------------------------
 
-    def claim(self, run: str, lease: float) -> bool:
-        """Reserve the keeper for one run, for `lease` seconds; the run claims it again to keep it.
-        Return whether no run had it: a run that claims it again learns so that it had lost it."""
-        if self._claimed_by not in ("", run):
-            raise BusyError(f"run {self._claimed_by} has this member; wait for its end, or end it")
-        is_fresh = not self._claimed_by
-        if is_fresh:
-            self._say(f"run {run} has the member now")
-        self._claimed_by = run
-        if self._claim is not None:
-            self._claim.cancel()
-        loop = asyncio.get_running_loop()
-        self._claim = loop.call_later(lease, self._abandon)
-        return is_fresh
-
     async def give_back(self, run: str) -> None:
         """End a run's claim, and the member that it has started; start the default member again, if
         the keeper starts one. Do nothing if the run does not have the keeper."""
-        if run != self._claimed_by:
+        if not self.claim.release(run):
             return
-        self._claimed_by = ""
-        if self._claim is not None:
-            self._claim.cancel()
-            self._claim = None
         if self.is_alive and not self._is_default:
             await self.kill()
-        if self._claimed_by:
+        if self.claim.run:
             # Another run claimed it while that member ended, and starts its own.
             return
         if self.settings.starts and not self.is_alive and not self.is_over.is_set():
             self.start()
 
     def _abandon(self) -> None:
-        self._say(f"run {self._claimed_by} has not been heard of: its member is ended")
+        self._say(f"run {self.claim.run} has not been heard of: its member is ended")
         self._task = asyncio.ensure_future(self._take_back())
 
     async def _take_back(self) -> None:
         try:
-            await self.give_back(self._claimed_by)
+            await self.give_back(self.claim.run)
         except (NodeError, OSError) as error:
             # A full disk, for instance. Whoever claims the keeper next can delete journals.
             self._say(f"the default member does not start: {error}")
@@ -197,6 +111,19 @@ class Keeper:
         if self.is_alive:
             raise BusyError("a member runs already; stop or kill it first")
         number, folder = self._folders.make()
+        self.member = spawn(
+            number,
+            self._words(folder, config),
+            folder,
+            is_default=config is None,
+            place=self.settings.folder,
+            environ=self._environ if config is None else self._without_variables(),
+        )
+        self._say(f"incarnation {number} is pid {self.member.popen.pid}")
+        return self.member
+
+    def _words(self, folder: Path, config: Mapping[str, Any] | None) -> list[str]:
+        """Return the command of a member; a configuration of its own is written to its folder."""
         words = [sys.executable, "-m", "stormcast", "node", "--control", f"unix:{CONTROL}"]
         if self.settings.key_file is not None:
             words += ["--key-file", str(self.settings.key_file)]
@@ -207,9 +134,14 @@ class Keeper:
             given = folder / "config.json"
             given.write_text(json.dumps(config))
             words += ["--config", str(given), "--journal", str(folder / "journal")]
-        self.member = self._spawn(number, words, folder, is_default=config is None)
-        self._say(f"incarnation {number} is pid {self.member.popen.pid}")
-        return self.member
+        return words
+
+    def _without_variables(self) -> dict[str, str]:
+        # A configuration that was handed over is complete, so variables must not change it. The
+        # member's endpoint needs no token: it is a socket that only its owner may use.
+        return {
+            name: value for name, value in self._environ.items() if not name.startswith(VARIABLES)
+        }
 
     def stop(self) -> None:
         """Tell the member to leave: a paused one does so when it goes on. Only the first call sends
@@ -232,38 +164,15 @@ class Keeper:
         member = self._living()
         if incarnation not in (None, member.number):
             raise BusyError(f"incarnation {incarnation} has ended; {member.number} runs")
-        was_running = not member.is_paused
-        member.signal(signal.SIGSTOP)
-        member.is_paused = True
-        self.renew(lease)
-        return was_running
+        return self.pauses.begin(member, lease)
 
     def renew(self, lease: float) -> None:
         """Let a pause last `lease` seconds from now; do nothing if the member is not paused."""
-        member = self.member
-        if self._lease is not None:
-            self._lease.cancel()
-            self._lease = None
-        if member is not None and member.is_paused and member.code is None:
-            self._lease = asyncio.get_running_loop().call_later(lease, self._lapse)
+        self.pauses.renew(self.member, lease)
 
     def resume(self) -> None:
         """Resume a paused member."""
-        member = self.member
-        if self._lease is not None:
-            self._lease.cancel()
-            self._lease = None
-        if member is not None and member.is_paused:
-            member.is_paused = False
-            member.signal(signal.SIGCONT)
-
-    def _lapse(self) -> None:
-        if self.member is None or not self.member.is_paused:
-            # It has ended meanwhile.
-            return
-        self.lapses += 1
-        self._say("nobody renewed the pause: the member goes on")
-        self.resume()
+        self.pauses.end(self.member)
 
     def state(self) -> dict[str, Any]:
         """Return how the member is: alive, paused, exit code, log; and the run that claimed it."""
@@ -276,7 +185,7 @@ class Keeper:
             "log": "",
         }
         state = self.member.state() if self.member is not None else ended
-        return state | {"run": self._claimed_by, "lapses": self.lapses}
+        return state | {"run": self.claim.run, "lapses": self.pauses.lapses}
 
     def delete(self) -> int:
         """Delete the folders of ended incarnations; return how many those were."""
@@ -325,36 +234,6 @@ class Keeper:
         if self.member is None or self.member.code is not None:
             raise BusyError("no member runs; start one first")
         return self.member
-
-    def _spawn(
-        self, number: int, words: Sequence[str], folder: Path, *, is_default: bool
-    ) -> Incarnation:
-        # A configuration that was handed over is complete, so variables must not change it. The
-        # member's endpoint needs no token: it is a socket that only its owner may use.
-        environ = {
-            name: value
-            for name, value in self._environ.items()
-            if is_default or not name.startswith(VARIABLES)
-        }
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        try:
-            popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
-                bound_to_me(words),
-                cwd=self.settings.folder,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-            )
-        except OSError as error:
-            os.close(reading)
-            raise ConfigError(f"{error.filename}: {error.strerror}") from None
-        finally:
-            os.close(writing)
-        member = Incarnation(number, popen, folder, is_default)
-        asyncio.get_running_loop().add_reader(reading, member.read_log, reading)
-        return member
 
     def _reap(self) -> None:
         """Reap all processes that have ended: as process 1, also children of other processes."""

@@ -18,7 +18,8 @@ import pytest
 from stormcast.node.control.answers import RefusedError
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
-from stormcast.node.keeper.keeper import Incarnation, Keeper, KeeperSettings
+from stormcast.node.keeper.incarnation import Incarnation
+from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.keeper.tar_stream import CHUNK, tar_of
 from stormcast.node.trace.segments import segment_name
 
@@ -91,11 +92,11 @@ def test_what_another_run_claims_while_a_member_ends_is_left_to_that_run(
 ) -> None:
     async def story() -> int:
         kept = Ending(tmp_path)
-        kept.claim("a", 30.0)
+        kept.claim.take("a", 30.0)
         giving = asyncio.ensure_future(kept.give_back("a"))
         await asyncio.sleep(0)
         if is_claimed:
-            assert kept.claim("b", 30.0), "nobody has it"
+            assert kept.claim.take("b", 30.0), "nobody has it"
         kept.may_end.set()
         await giving
         return kept.starts
@@ -107,7 +108,7 @@ def test_it_is_said_when_the_default_member_cannot_start_after_a_lost_run(tmp_pa
     async def story() -> list[str]:
         kept = Ending(tmp_path, is_full=True)
         kept.may_end.set()
-        kept.claim("a", 0.01)
+        kept.claim.take("a", 0.01)
         await asyncio.sleep(0.1)
         return kept.said
 
