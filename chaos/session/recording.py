@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.base import Backend, Observes
+from stormcast.chaos.backends.base import Backend, BackendError, Observes
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.session.exits import Exits
 from stormcast.chaos.session.facts import facts_of, resync_of
 from stormcast.chaos.session.nemesis import Nemesis
 from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.roster import Roster
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import GAUGE, OUTBOX_BYTES
 
 GAUGE_SECONDS: Final = 0.2
 """Seconds that members have to write the gauges that they are asked for at the end."""
+Whole = Callable[[Mapping[str, bytes]], dict[str, bytes]]
+"""Takes the traces of members and rig that are there, and returns those of the whole."""
+
+
+@runtime_checkable
+class StandsStill(Protocol):
+    """A backend that knows when its machine let no member run."""
+
+    def standstills(self) -> list[tuple[float, float]]:
+        """Return start and end of each standstill, on the clock that all members share."""
+        ...
 
 
 @dataclass(slots=True)
@@ -38,6 +53,100 @@ class Ending:
     """Errors that ended loads before all their messages were offered."""
     unsent: tuple[str, ...] = ()
     """Lines about the messages left of loads that did not end."""
+
+
+class Recorder:
+    """Makes the records of the scenarios that one cluster plays, one after the other."""
+
+    def __init__(self, backend: Backend, roster: Roster, exits: Exits) -> None:
+        self._backend = backend
+        self._roster = roster
+        self._exits = exits
+        self.wall_ns = 0
+        """The wall clock at the zero of the backend's clock."""
+        self._since = -inf
+        """When the scenario before, if there was one, was over, by the backend's clock."""
+        self._wrong: dict[int, int] = {}
+        """By short id, the messages that nobody sent, and of which somebody was told."""
+
+    def record(self, nemesis: Nemesis, ending: Ending, whole: Whole | None) -> RunRecord:
+        """Make the record of a scenario that has been played; the run is over, unless it is `whole`
+        that says what belongs to the record."""
+        nemesis.member_rules.count()
+        ending.at = self._backend.now()
+        nemesis.rig.phase(ending.at, "end")
+        # After that moment: what windows still hold is then what they hold at the end (G5).
+        mismatches = self._last_words()
+        self._exits.look()
+        if whole is None:
+            self._backend.freeze()
+            self._exits.look(is_over=True)
+        else:
+            # Nobody renews the network's lease while the record is made and judged.
+            self._backend.clear()
+        bites = self._note_what_was_seen(nemesis, ending.at)
+        traces = self._with_rig(nemesis.rig, dict(self._backend.collect()))
+        if whole is not None:
+            traces = whole(traces)
+        self._since = ending.at
+        return record_of(self._backend, nemesis, bites, ending, traces, mismatches)
+
+    def broken_off(self, rig: RigTrace, error: NodeError) -> RunRecord:
+        """Make the record of a run that cannot go on: why, and, if all members could be frozen, the
+        traces up to then."""
+        traces: dict[str, bytes] = {}
+        with suppress(NodeError, OSError):
+            self._exits.look()
+        rig.phase(self._backend.now(), "end")
+        is_frozen = False
+        with suppress(NodeError, OSError):
+            self._backend.freeze()
+            is_frozen = True
+        with suppress(NodeError, OSError):
+            self._exits.look(is_over=True)
+        with suppress(NodeError, OSError):
+            collected = self._backend.collect()
+            if is_frozen:
+                # Else members go on while journals are fetched: each journal ends at another time,
+                # so messages would seem lost, or delivered and never sent.
+                traces |= collected
+        return broken_record(self._backend, rig, self._with_rig(rig, traces), error)
+
+    def _last_words(self) -> list[str]:
+        """Have members write their gauges; return what they say of messages that nobody sent."""
+        mismatches = []
+        for name, state in self._roster.states().items():
+            wrong, short = int(state["workload"]["mismatches"]), int(state["short"], 16)
+            if wrong > self._wrong.get(short, 0):
+                new = wrong - self._wrong.get(short, 0)
+                mismatches.append(f"{name} got {new} messages that nobody sent")
+                self._wrong[short] = wrong
+            with suppress(BackendError):
+                # A member that cannot any more writes no gauges, and its journal shows why.
+                self._roster.ask(name, "POST", "/gauge", {})
+        self._backend.wait(GAUGE_SECONDS)
+        return mismatches
+
+    def _note_what_was_seen(self, nemesis: Nemesis, at: float) -> dict[str, int]:
+        """Write into the rig's trace what the backend saw of the run; return the bites."""
+        rig = nemesis.rig
+        spans = self._backend.standstills() if isinstance(self._backend, StandsStill) else []
+        for start, end in spans:
+            for short in self._roster.names if end > self._since else ():
+                rig.stood_still(start, end, short)
+        if isinstance(self._backend, Observes):
+            for what in self._backend.observed().overheard:
+                rig.overheard(what)
+        bites = nemesis.bites()
+        for fault in rig.kinds:
+            rig.probe(at, fault, bites[fault])
+        return bites
+
+    def _with_rig(self, rig: RigTrace, traces: dict[str, bytes]) -> dict[str, bytes]:
+        """Add the rig's trace to those of members."""
+        self._exits.write(rig, traces)
+        traces["rig"] = rig.blocks(self.wall_ns)
+        return traces
 
 
 def record_of(

@@ -6,17 +6,15 @@ The clock of a scenario starts when all members that are there from the beginnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from math import inf
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.base import Backend, BackendError, Observes
+from stormcast.chaos.backends.base import Backend, BackendError
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import schedule
@@ -27,36 +25,20 @@ from stormcast.chaos.session.exits import Exits
 from stormcast.chaos.session.nemesis import Nemesis
 from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_record, record_of
+from stormcast.chaos.session.recording import Ending, Recorder, Whole
 from stormcast.chaos.session.roster import POLL_SECONDS, Roster
 from stormcast.chaos.session.settling import (
-    LONGEST_WAIT,
-    STILL_SECONDS,
     Settling,
-    hold_seconds,
+    Waits,
     landing_seconds,
-    quiet_seconds,
-    regroup_seconds,
-    still_seconds,
     travel_seconds,
     vain_repairs,
 )
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
 
-Whole = Callable[[Mapping[str, bytes]], dict[str, bytes]]
-"""Takes the traces of members and rig that are there, and returns those of the whole."""
 Tell = Callable[[str], None]
 """Takes a few words about what is going on."""
-
-
-@runtime_checkable
-class StandsStill(Protocol):
-    """A backend that knows when its machine let no member run."""
-
-    def standstills(self) -> list[tuple[float, float]]:
-        """Return start and end of each standstill, on the clock that all members share."""
-        ...
 
 
 def play(
@@ -101,17 +83,12 @@ class Session:
         self.plan = cluster_plan(scenario, seed, name, folder, self._there)
         has_group = "group" in self.plan.needs
         self.roster = Roster(backend, scenario.cluster.members, seed, has_group=has_group)
-        self.exits = Exits(backend, self.roster)
+        self._exits = Exits(backend, self.roster)
+        self._recorder = Recorder(backend, self.roster, self._exits)
         self._load_numbers = count(1)
         self._tell = tell or (lambda _text: None)
         self._zero = 0.0
-        self._since = -inf
-        """When the scenario before, if there was one, was over, by the backend's clock."""
-        self._wrong: dict[int, int] = {}
-        """By short id, the messages that nobody sent, and of which somebody was told."""
-        self._wall_ns = 0
-        self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
-        self._still_for = STILL_SECONDS
+        self._waits = Waits()
         self._take_up(scenario, is_patient=backend.is_virtual)
 
     def _take_up(self, scenario: Scenario, *, is_patient: bool) -> None:
@@ -138,7 +115,6 @@ class Session:
         # A base network that loses frames never heals: silence may be a repair that was lost.
         is_patient = is_patient or scenario.network.can_lose
         self._settling = Settling(self.roster, is_patient=is_patient)
-        self._settling.still_for = self._still_for
         self._ending = Ending()
         self._agenda = Agenda(self.steps, scenario.workload, members)
 
@@ -156,7 +132,7 @@ class Session:
         # Virtual time has a wall clock of its own. Both clocks are read at one moment: time between
         # the two reads would be taken for a difference between the clocks of two hosts.
         wall = getattr(self.backend, "wall_ns", None)
-        self._wall_ns = wall_at_zero(self._zero) if wall is None else int(wall)
+        self._recorder.wall_ns = wall_at_zero(self._zero) if wall is None else int(wall)
 
     def gather(self) -> None:
         """Start all members that do not come later; the scenario begins when they are ready."""
@@ -169,14 +145,7 @@ class Session:
         else:
             self.roster.start_together(early, self._prepare_network)
         begun = Evidence.from_blocks(self.backend.collect(), xxh3_64_intdigest)
-        asked, settle = self.scenario.guarantees, self.scenario.limits.settle
-        if self.backend.is_virtual:
-            # Silence costs little here, so C1's is waited for even where C1 is not asked for.
-            self._quiet_for = quiet_seconds(begun, (*asked, "C1"), inf)
-        else:
-            self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
-        self._regroup_for, self._hold_for = regroup_seconds(begun), hold_seconds(begun)
-        self._settling.still_for = self._still_for = still_seconds(begun)
+        self._waits = Waits.by_promises(begun, self.scenario, is_virtual=self.backend.is_virtual)
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
 
@@ -239,7 +208,7 @@ class Session:
 
     def _look_after(self) -> None:
         """Tell members that are ready by now their rules and what they are to send."""
-        self.exits.look()
+        self._exits.look()
         self.traffic.expect({*self._agenda.still_to_come(), *self.nemesis.awaited()})
         self.nemesis.look_after(self.roster.welcome() if self.roster.joining else ())
         self.traffic.catch_up()
@@ -256,11 +225,11 @@ class Session:
         must last."""
         limits = self.scenario.limits
         tries = vain_repairs(self.scenario.network)
-        self._settling.still_for = tries * self._still_for + travel_seconds(self.rig)
+        self._settling.still_for = tries * self._waits.still + travel_seconds(self.rig)
         while True:
-            is_at_rest = self._wait_for_rest(max(limits.settle, self._regroup_for))
+            is_at_rest = self._wait_for_rest(max(limits.settle, self._waits.regroup))
             quiet_at = self.backend.now()
-            quiet_for = self._quiet_for + landing_seconds(self.rig, quiet_at, limits.run)
+            quiet_for = self._waits.quiet + landing_seconds(self.rig, quiet_at, limits.run)
             self.rig.phase(quiet_at, "quiet")
             self._tell(f"t={self.now():.1f}s: quiet for {quiet_for:.1f}s")
             self._pass(quiet_for)
@@ -280,7 +249,7 @@ class Session:
         begun, limit = self.now(), self.scenario.limits.run
         while not self._settling.is_settled(self.now()):
             is_moving = self._settling.is_moving(self.now())
-            held = self._hold_for if self._settling.is_apart else 0.0
+            held = self._waits.hold if self._settling.is_apart else 0.0
             is_late = self.now() - begun >= longest + held
             if is_late and (self.now() >= limit or not is_moving):
                 return not is_moving
@@ -301,86 +270,15 @@ class Session:
         self.rig.phase(self._zero, "begin")
         self._play()
         self._settle()
-        return self._record(whole)
+        return self.finish(whole)
 
-    def finish(self) -> RunRecord:
-        """Stop all members at one moment, and make the record of the run."""
-        return self._record()
-
-    def _record(self, whole: Whole | None = None) -> RunRecord:
-        """Make the record of a scenario that has been played; the run is over, unless it is `whole`
-        that says what belongs to the record."""
-        self.nemesis.member_rules.count()
-        ending = self._ending
-        ending.start, ending.at = self._zero, self.backend.now()
-        self.rig.phase(ending.at, "end")
-        # After that moment: what windows still hold is then what they hold at the end (G5).
-        mismatches = self._last_words()
-        self.exits.look()
-        if whole is None:
-            self.backend.freeze()
-            self.exits.look(is_over=True)
-        else:
-            # Nobody renews the network's lease while the record is made and judged.
-            self.backend.clear()
-        self._note_standstills()
-        self._note_overheard()
-        bites = self.nemesis.bites()
-        for fault in self.rig.kinds:
-            self.rig.probe(ending.at, fault, bites[fault])
-        traces = dict(self.backend.collect())
-        self.exits.write(self.rig, traces)
-        traces["rig"] = self.rig.blocks(self._wall_ns)
-        if whole is not None:
-            traces = whole(traces)
-        self._since = ending.at
-        return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
+    def finish(self, whole: Whole | None = None) -> RunRecord:
+        """Stop all members at one moment, and make the record of the run. With `whole` the run goes
+        on, and the record is of what that makes of the traces."""
+        self._ending.start = self._zero
+        return self._recorder.record(self.nemesis, self._ending, whole)
 
     def broken_off(self, error: NodeError) -> RunRecord:
         """Make the record of a run that cannot go on: why, and, if all members could be frozen, the
         traces up to then."""
-        traces: dict[str, bytes] = {}
-        with suppress(NodeError, OSError):
-            self.exits.look()
-        self.rig.phase(self.backend.now(), "end")
-        is_frozen = False
-        with suppress(NodeError, OSError):
-            self.backend.freeze()
-            is_frozen = True
-        with suppress(NodeError, OSError):
-            self.exits.look(is_over=True)
-        with suppress(NodeError, OSError):
-            collected = self.backend.collect()
-            if is_frozen:
-                # Else members go on while journals are fetched: each journal ends at another time,
-                # so messages would seem lost, or delivered and never sent.
-                traces |= collected
-        self.exits.write(self.rig, traces)
-        traces["rig"] = self.rig.blocks(self._wall_ns)
-        return broken_record(self.backend, self.rig, traces, error)
-
-    def _last_words(self) -> list[str]:
-        """Have members write their gauges; return what they say of messages that nobody sent."""
-        mismatches = []
-        for name, state in self.roster.states().items():
-            wrong, short = int(state["workload"]["mismatches"]), int(state["short"], 16)
-            if wrong > self._wrong.get(short, 0):
-                new = wrong - self._wrong.get(short, 0)
-                mismatches.append(f"{name} got {new} messages that nobody sent")
-                self._wrong[short] = wrong
-            with suppress(BackendError):
-                # A member that cannot any more writes no gauges, and its journal shows why.
-                self.roster.ask(name, "POST", "/gauge", {})
-        self.backend.wait(GAUGE_SECONDS)
-        return mismatches
-
-    def _note_standstills(self) -> None:
-        spans = self.backend.standstills() if isinstance(self.backend, StandsStill) else []
-        for start, end in spans:
-            for short in self.roster.names if end > self._since else ():
-                self.rig.stood_still(start, end, short)
-
-    def _note_overheard(self) -> None:
-        if isinstance(self.backend, Observes):
-            for what in self.backend.observed().overheard:
-                self.rig.overheard(what)
+        return self._recorder.broken_off(self.rig, error)

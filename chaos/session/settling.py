@@ -5,10 +5,12 @@ long as it takes to check the promises about silence. Real time is dear, so it l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import ceil, inf, log
 from typing import Any, Final
 
 from stormcast.chaos.faults import Link
+from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import TRAVELS, Evidence
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.roster import Roster, State
@@ -24,6 +26,36 @@ KEPT_OUT: Final = ("stack.refused.transport-queue-full", "transport.dropped_queu
 """Counters of frames that found the queue of the transport full."""
 BY_CHANCE: Final = 1e-6
 """How likely it may be that repairs fail in a row although each of them might have worked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The seconds for which the end of a run waits, by the members' own bounds."""
+
+    quiet: float = 0.0
+    """The silence at the end."""
+    regroup: float = 0.0
+    """The time in which a group expels the dead and finds those that were cut off."""
+    hold: float = 0.0
+    """The time for which members may refuse to merge, because merges came to nothing before."""
+    still: float = STILL_SECONDS
+    """The time without a new message after which none is expected."""
+
+    @classmethod
+    def by_promises(cls, evidence: Evidence, scenario: Scenario, *, is_virtual: bool) -> Waits:
+        """Return what a scenario has to wait for, by what members recorded as they started."""
+        asked = scenario.guarantees
+        if is_virtual:
+            # Silence costs little here, so C1's is waited for even where C1 is not asked for.
+            quiet = quiet_seconds(evidence, (*asked, "C1"), inf)
+        else:
+            quiet = min(quiet_seconds(evidence, asked, LONGEST_WAIT), scenario.limits.settle)
+        return cls(
+            quiet=quiet,
+            regroup=regroup_seconds(evidence),
+            hold=hold_seconds(evidence),
+            still=still_seconds(evidence),
+        )
 
 
 class Settling:

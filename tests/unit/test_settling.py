@@ -16,7 +16,7 @@ from stormcast.chaos.session import session
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import play
-from stormcast.chaos.session.settling import vain_repairs
+from stormcast.chaos.session.settling import Waits, vain_repairs
 from stormcast.node.trace import PHASE, read_blocks_untrusted
 
 PAIR = """
@@ -110,6 +110,17 @@ def silences(run: RunRecord) -> int:
     blocks = list(read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest))
     told = [(event.kind, block.text(event)) for block in blocks for event in block.events]
     return told.count((PHASE, "quiet"))
+
+
+def test_silence_lasts_as_long_as_the_file_allows_where_time_is_dear() -> None:
+    scenario = scenario_of(Link(), settle=1.0)
+    _verdict, run = verdict_on(scenario, SimBackend())
+
+    dear = Waits.by_promises(run.evidence, scenario, is_virtual=False)
+    free = Waits.by_promises(run.evidence, scenario, is_virtual=True)
+
+    assert dear.quiet <= 1.0 < free.quiet
+    assert dear.still == free.still > 0.0
 
 
 @pytest.mark.parametrize(
