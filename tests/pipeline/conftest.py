@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stormcast.pipeline import files, session
+from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.judgement import Judgement
 from stormcast.pipeline.load import sort_out
 from stormcast.pipeline.questions import Budget, CannotError, Question
 from stormcast.pipeline.schema import EVENTS
-from stormcast.pipeline.verdict import CHECKS, Verifier
+from stormcast.pipeline.verdict import Verifier
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES
 from tests.pipeline.batch import export_run, write_batch, write_run

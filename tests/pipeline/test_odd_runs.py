@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 
 from stormcast.node import trace
-from stormcast.pipeline import files, verdict
+from stormcast.pipeline import figures, files, found_violations, guarantees
 from stormcast.pipeline import load as loading
 from stormcast.pipeline.checks import g1_no_loss
 from stormcast.pipeline.judgement import Figures, Judgement
@@ -119,7 +119,7 @@ def test_a_check_that_crashes_for_one_run_judges_the_others(
             raise PySparkException("it does not add up")
         return g1_no_loss.no_loss(tables)
 
-    monkeypatch.setitem(verdict.CHECKS, "G1", crashing)
+    monkeypatch.setitem(guarantees.CHECKS, "G1", crashing)
     runs = {
         name: export_run(write_run(a_loss() if name == "b" else clean(), tmp_path / name))
         for name in "abcd"
@@ -157,14 +157,14 @@ def test_what_crashes_outside_of_checks_for_one_run_judges_the_others(
     where: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "counted":
-        count = verdict._figures_of
+        count = figures._figures_of
 
         def counting(row: Row, *more: Any) -> Figures:
             if row.run == "c":
                 raise ValueError("overflow")
             return count(row, *more)
 
-        monkeypatch.setattr(verdict, "_figures_of", counting)
+        monkeypatch.setattr(figures, "_figures_of", counting)
     elif where == "loaded":
         whole = loading.defects
 
@@ -181,7 +181,7 @@ def test_what_crashes_outside_of_checks_for_one_run_judges_the_others(
                 raise ValueError("it cannot be told")
             return describe(row, names)
 
-        monkeypatch.setattr(verdict, "describe", dumb)
+        monkeypatch.setattr(found_violations, "describe", dumb)
     told = {"a": clean(), "b": a_loss(), "c": a_loss(), "d": clean()}
     runs = {name: export_run(write_run(blocks, tmp_path / name)) for name, blocks in told.items()}
 

@@ -187,17 +187,17 @@ LOSES_SPARK = """
 import os, signal, sys
 from pyspark import SparkContext
 from stormcast import verify
-from stormcast.pipeline import measure, verdict
+from stormcast.pipeline import guarantees, measure
 
 def lost(*_words):
     os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
     return whole(*_words)
 
-for name in set(verdict.CHECKS) - {"G1", "G2"}:
-    del verdict.CHECKS[name]
+for name in set(guarantees.CHECKS) - {"G1", "G2"}:
+    del guarantees.CHECKS[name]
 if sys.argv[1] == "checking":
-    whole = verdict.CHECKS["G2"]
-    verdict.CHECKS["G2"] = lost
+    whole = guarantees.CHECKS["G2"]
+    guarantees.CHECKS["G2"] = lost
 else:
     whole = measure.measure_runs
     measure.measure_runs = lost

@@ -12,10 +12,10 @@ from stormcast.pipeline import files
 from stormcast.pipeline.checks.g1_no_loss import no_loss
 from stormcast.pipeline.checks.g3_fifo import fifo
 from stormcast.pipeline.checks.g8_back_in_time import back_in_time
+from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.questions import Arrivals, Expectations, OneView
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
-from stormcast.pipeline.verdict import CHECKS
 from tests.helpers.large_run import make
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run

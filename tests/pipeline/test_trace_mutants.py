@@ -11,9 +11,10 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import judge
 from stormcast.pipeline import files
+from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.load import load
 from stormcast.pipeline.questions import Question
-from stormcast.pipeline.verdict import CHECKS, Verifier
+from stormcast.pipeline.verdict import Verifier
 from tests.helpers.trace_mutants import TraceMutant, mutants
 from tests.pipeline.batch import export_run, write_run
 

@@ -1,0 +1,60 @@
+"""Counts on Spark the few numbers that sum up each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from stormcast.pipeline.judgement import Death, Figures, Probe
+from stormcast.pipeline.tables import Tables, arrivals
+
+
+def count_figures(tables: Tables) -> dict[str, Figures]:
+    """Return the figures of each run that has an event."""
+    # The host's clock did not begin with the run: so use the phases that the rig recorded.
+    begin, end = (
+        F.when((F.col("kind") == "phase") & (F.col("text") == word), F.col("time"))
+        for word in ("begin", "end")
+    )
+    counted = (
+        tables.events.groupBy("run")
+        .agg(
+            F.count(F.lit(1)).alias("events"),
+            F.max(F.col("kind") == "sent").alias("has_sent"),
+            F.coalesce(F.min(begin), F.min("time")).alias("begin"),
+            F.coalesce(F.max(end), F.max("time")).alias("end"),
+        )
+        .join(arrivals.counted(tables), "run", how="left")
+        .na.fill(0, ["messages", "delivered"])
+    )
+    bites: dict[str, dict[str, Probe]] = {}
+    for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
+        bites.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
+    deaths: dict[str, list[Row]] = {}
+    for row in tables.rig.deaths.orderBy("time", "number").collect():
+        deaths.setdefault(row.run, []).append(row)
+    return {
+        row.run: _figures_of(row, bites.get(row.run, {}), deaths.get(row.run, ()))
+        for row in counted.collect()
+    }
+
+
+def _figures_of(row: Row, bites: Mapping[str, Probe], deaths: Sequence[Row]) -> Figures:
+    begin = row.begin or 0.0
+    return Figures(
+        deaths=tuple(_death(each, each.time - begin) for each in deaths),
+        messages=row.messages,
+        delivered=row.delivered,
+        has_sent=row.has_sent,
+        events=row.events,
+        begin=row.begin or 0.0,
+        seconds=(row.end or 0.0) - (row.begin or 0.0),
+        bites=bites,
+    )
+
+
+def _death(row: Row, at: float) -> Death:
+    when = f"at {at:.1f} s" if at >= 0 else "as the scenario began, or before,"
+    return Death(at, f"{row.who} died {when} of {row.how}; nothing in the scenario did that")
