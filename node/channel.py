@@ -174,12 +174,15 @@ class Channel:
         self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)
         self._turns = turns = self.runtime.turns
-        self._inbox = Inbox(turns, self._members, tell_loop, self.runtime.set_consuming, self._warn)
+        application = turns.application
+        self._inbox = Inbox(
+            application, self._members, tell_loop, self.runtime.set_consuming, self._warn
+        )
         self._try_send = self._refuse
         """The stack's `try_send` while it runs: each lookup on this path is paid per message."""
-        turns.on_view = self._take_view
-        turns.on_abandoned = self._note_abandoned
-        turns.on_left = self._is_out.set
+        application.on_view = self._take_view
+        application.on_abandoned = self._note_abandoned
+        application.on_left = self._is_out.set
 
     # -- Life ----------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Final
 
+from stormcast.node.application import Application
 from stormcast.node.callbacks import EXITS, Callback, check_result
 from stormcast.node.core.model import Address, Delivery, Payload
 from stormcast.node.known_members import KnownMembers
 from stormcast.node.stack.lane import MESSAGE_OVERHEAD
-from stormcast.node.turns import Turns
 
 HELD_BYTES: Final = 8 << 20
 """Bytes that are held for an application that iterates; beyond, senders have to wait."""
@@ -29,7 +29,7 @@ class Inbox:
 
     def __init__(
         self,
-        turns: Turns,
+        application: Application,
         members: KnownMembers,
         complain: Callable[[BaseException], None],
         set_consuming: Callable[[bool], int],
@@ -42,7 +42,7 @@ class Inbox:
         self.is_stalled = False
         """Whether so much is held that senders wait."""
         self.held_bytes = 0
-        self._turns = turns
+        self._application = application
         self._members = members
         self._complain = complain
         self._set_consuming = set_consuming
@@ -63,7 +63,7 @@ class Inbox:
         self._is_handing_held = False
         self._has_held = asyncio.Event()
         self._is_closed = False
-        turns.on_deliveries = self._hold
+        application.on_deliveries = self._hold
 
     def __len__(self) -> int:
         """The number of held batches."""
@@ -74,20 +74,20 @@ class Inbox:
         if self._handed:
             # A callback has replaced or cleared itself. The rest is handed over when it returns.
             self._hold(self._take_rest())
-        turns = self._turns
+        application = self._application
         if self.on_batch.call is not None:
-            turns.on_deliveries = self._hand_batches
+            application.on_deliveries = self._hand_batches
         elif self.on_message.call is not None:
-            turns.on_deliveries = self._hand_messages
+            application.on_deliveries = self._hand_messages
         else:
-            turns.on_deliveries = self._hold
+            application.on_deliveries = self._hold
         if not self._handed:
             self._hand_held()
 
     def _take_rest(self) -> list[Delivery]:
         """Take what the present callback was not called with yet."""
         rest = list(self._left)
-        if self._turns.on_deliveries == self._hand_messages and (
+        if self._application.on_deliveries == self._hand_messages and (
             messages := list(self._messages_left)
         ):
             present = self._handed[len(self._handed) - len(rest) - 1]
@@ -96,16 +96,16 @@ class Inbox:
 
     def _hand_held(self) -> None:
         """Hand what is held to the callback, or callbacks: each may set the next one."""
-        turns = self._turns
-        if self._is_handing_held or turns.on_deliveries == self._hold:
+        application = self._application
+        if self._is_handing_held or application.on_deliveries == self._hold:
             return
         self._is_handing_held = True
         try:
-            while self._held and turns.on_deliveries != self._hold:
+            while self._held and application.on_deliveries != self._hold:
                 held = list(self._held)
                 self._held.clear()
                 self.held_bytes = 0
-                turns.on_deliveries(held)
+                application.on_deliveries(held)
         finally:
             self._is_handing_held = False
         if not self._held:

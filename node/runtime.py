@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
 
+from stormcast.node.application import ignore
 from stormcast.node.core import wire
 from stormcast.node.core.errors import UNKEYED, ClosedError, require
 from stormcast.node.core.model import Address
@@ -33,7 +34,7 @@ from stormcast.node.transports.interfaces import Interface, SocketAddress, choos
 from stormcast.node.transports.monitors import Monitors
 from stormcast.node.transports.tcp import TcpTransport
 from stormcast.node.transports.udp import UdpTransport
-from stormcast.node.turns import Turns, ignore
+from stormcast.node.turns import Turns
 
 if TYPE_CHECKING:
     from stormcast.node.keys.seals import Seals
@@ -188,7 +189,7 @@ class Runtime:
         return waited
 
     def leave(self) -> None:
-        """Begin to leave; `turns.on_left` is called when that is done."""
+        """Begin to leave; `on_left` of its application is called when that is done."""
         if self.is_running:
             self.stack.leave(self.now())
             self.wake()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from stormcast.node.application import Application
 from stormcast.node.core.model import Delivery, View, ViewId
 from stormcast.node.inbox import HELD_BYTES, UNREAD, Inbox
 from stormcast.node.known_members import KnownMembers
-from stormcast.node.turns import Turns
 from tests.helpers.channel import address, delivery
 from tests.helpers.station import on_a_loop
 
@@ -22,13 +22,13 @@ class Reader:
     """An inbox, and all that it does."""
 
     def __init__(self) -> None:
-        self.turns = Turns(lambda: 0.0)
+        self.application = Application()
         self.members = KnownMembers()
         self.failures: list[BaseException] = []
         self.consuming: list[bool] = []
         self.said: list[str] = []
         self.inbox = Inbox(
-            self.turns, self.members, self.failures.append, self._consume, self.said.append
+            self.application, self.members, self.failures.append, self._consume, self.said.append
         )
 
     def _consume(self, consuming: bool) -> int:
@@ -38,7 +38,7 @@ class Reader:
     def get(self, *payloads: bytes) -> Delivery:
         """A turn has a batch."""
         batch = delivery(A, 0, list(payloads))
-        self.turns.on_deliveries([batch])
+        self.application.on_deliveries([batch])
         return batch
 
     def fill(self) -> None:
@@ -96,7 +96,7 @@ async def test_no_failure_takes_the_rest_of_a_turn(kind: str, error: type[BaseEx
         raise error
 
     getattr(reader.inbox, kind).set(fail)
-    reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3"])])
+    reader.application.on_deliveries([delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3"])])
     assert got == [b"1", b"2", b"3"]
     assert len(reader.failures) == (2 if kind == "on_batch" else 3)
 
@@ -117,7 +117,9 @@ async def test_what_came_after_a_callback_that_exits_comes_first_when_the_member
 
     getattr(reader.inbox, kind).set(exit_once)
     with pytest.raises(error):
-        reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3", b"4"])])
+        reader.application.on_deliveries(
+            [delivery(A, 0, [b"1", b"2"]), delivery(A, 0, [b"3", b"4"])]
+        )
     assert got == [b"1", b"2"]
     reader.get(b"5")
     assert got == [b"1", b"2", b"3", b"4", b"5"]
@@ -284,7 +286,9 @@ async def test_a_callback_that_replaces_itself_is_not_called_again() -> None:
     reader = Reader()
     handler = Handler(reader)
     reader.inbox.on_message.set(handler.first_message)
-    reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2", b"3"]), delivery(A, 0, [b"4"], 4)])
+    reader.application.on_deliveries(
+        [delivery(A, 0, [b"1", b"2", b"3"]), delivery(A, 0, [b"4"], 4)]
+    )
     assert handler.got == ["first 1", "then 2", "then 3", "then 4"]
     reader.get(b"5")
     assert handler.got[-1] == "then 5"
@@ -319,7 +323,9 @@ async def test_the_rest_of_a_batch_goes_to_a_callback_for_batches() -> None:
         reader.inbox.on_batch.set(handler.note_batch)
 
     reader.inbox.on_message.set(first)
-    reader.turns.on_deliveries([delivery(A, 0, [b"1", b"2", b"33"]), delivery(A, 0, [b"4"], 4)])
+    reader.application.on_deliveries(
+        [delivery(A, 0, [b"1", b"2", b"33"]), delivery(A, 0, [b"4"], 4)]
+    )
     assert handler.got == ["first 1", "2..3 2 33 of 3", "4..4 4 of 1"]
 
 
@@ -334,7 +340,7 @@ async def test_what_a_callback_that_clears_itself_has_not_got_can_be_iterated() 
 
     reader.inbox.on_batch.set(take_one)
     batches = [delivery(A, 0, [b"%d" % number], number) for number in (1, 2, 3)]
-    reader.turns.on_deliveries(batches)
+    reader.application.on_deliveries(batches)
     assert got == batches[:1]
     assert [await reader.inbox.next(), await reader.inbox.next()] == batches[1:]
     assert reader.inbox.held_bytes == 0

@@ -51,10 +51,11 @@ class Member:
         self.is_full = self.is_held = False
         self.room: Any = self
         self.turns = Turns(lambda: self.at)
-        self.turns.on_deliveries = lambda batches: self.log.append(f"deliver {batches}")
-        self.turns.on_view = lambda view: self.log.append(f"view {view.id.number}")
-        self.turns.on_left = lambda: self.log.append("left")
-        self.turns.on_abandoned = lambda lost: self.log.append(f"abandoned {lost.count}")
+        self.application = application = self.turns.application
+        application.on_deliveries = lambda batches: self.log.append(f"deliver {batches}")
+        application.on_view = lambda view: self.log.append(f"view {view.id.number}")
+        application.on_left = lambda: self.log.append("left")
+        application.on_abandoned = lambda lost: self.log.append(f"abandoned {lost.count}")
         this: Any = self
         self.turns.start(this, this, this if is_watching else None)
         self.log.clear()
@@ -200,7 +201,7 @@ async def test_a_member_that_ends_is_told_of_the_view_of_whose_message_it_is_giv
 @on_a_loop
 async def test_a_turn_that_is_asked_for_in_one_follows_it_a_few_times_at_once() -> None:
     member = Member()
-    member.turns.on_deliveries = lambda _batches: None
+    member.application.on_deliveries = lambda _batches: None
     asked = 0
 
     def ask() -> None:
@@ -284,8 +285,8 @@ async def test_what_is_left_of_a_turn_whose_callback_exits_comes_first(
     member.install(view(1, A))
     member.turns.turn()
     member.log.clear()
-    member.turns.on_deliveries = Exits(member.turns.on_deliveries, at)
-    member.turns.on_view = Exits(member.turns.on_view, at)
+    member.application.on_deliveries = Exits(member.application.on_deliveries, at)
+    member.application.on_view = Exits(member.application.on_view, at)
     member.install(view(2, A, B), view(3, A, B, c))
     member.arrived = [Batch(A, "a1"), Batch(B, "b1"), Batch(c, "c1")]
     with pytest.raises(KeyboardInterrupt):
@@ -299,7 +300,7 @@ async def test_what_is_left_of_a_turn_whose_callback_exits_comes_first(
 async def test_a_callback_that_exits_takes_no_other_news() -> None:
     """Nor the next view: each is told of once, and so is what was given up."""
     member = Member()
-    member.turns.on_view = Exits(member.turns.on_view, "a:1")
+    member.application.on_view = Exits(member.application.on_view, "a:1")
     lost = [Abandoned(1, 3, "aged", 3), Abandoned(1, 4, "aged", 7)]
     member.views = [view(1, A), view(2, A, B)]
     member.news = News(member.views, [], [], lost)
@@ -317,13 +318,14 @@ async def test_a_failure_at_the_end_of_a_member_takes_nothing_else(fails: str) -
     member = Member()
     member.news = News([], [], [], [Abandoned(1, 1, "aged", 1), Abandoned(1, 2, "aged", 2)])
     turns = member.turns
-    real = turns.on_abandoned
-    turns.on_abandoned = Exits(real, "count=1")
+    application = member.application
+    real = application.on_abandoned
+    application.on_abandoned = Exits(real, "count=1")
     with pytest.raises(KeyboardInterrupt):
         turns.turn()
-    turns.on_abandoned = Exits(real, "count=2" if fails.startswith("abandoned") else "none")
-    turns.on_deliveries = Exits(turns.on_deliveries, fails)
-    turns.on_view = Exits(turns.on_view, fails)
+    application.on_abandoned = Exits(real, "count=2" if fails.startswith("abandoned") else "none")
+    application.on_deliveries = Exits(application.on_deliveries, fails)
+    application.on_view = Exits(application.on_view, fails)
     if fails in {"trust", "send"}:
         setattr(member, fails, Exits(getattr(member, fails), ""))
     views = [view(1, A), view(2, A, B)]
