@@ -21,19 +21,14 @@ from types import TracebackType
 from typing import Self
 
 from stormcast.node.callbacks import Callback, CallbackAttribute, complain
-from stormcast.node.core.errors import (
-    ClosedError,
-    ConfigError,
-    NodeError,
-    require,
-    require_type,
-)
+from stormcast.node.core.errors import ClosedError, NodeError, require, require_type
 from stormcast.node.core.model import Address, Delivery, Payload, View
 from stormcast.node.core.names import MAX_NAME, as_name, check_name
 from stormcast.node.core.wire import GROUP
+from stormcast.node.destinations import Destination, Destinations
 from stormcast.node.inbox import Inbox
 from stormcast.node.known_members import KnownMembers
-from stormcast.node.protocols.port import Abandoned
+from stormcast.node.notices import Notices
 from stormcast.node.runtime import Runtime
 from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.stack.lane import MESSAGE_OVERHEAD
@@ -86,10 +81,6 @@ class ChannelConfig:
             check_name("name", self.name)
 
 
-Destination = Address | int | str | None
-"""A member, its short id, its name, or None for everyone."""
-
-
 class Publication:
     """One destination, looked up once: for an application that sends there often."""
 
@@ -139,7 +130,7 @@ class Channel:
         "_inbox.on_message", "Is called with each message and its sender."
     )
     on_abandoned: CallbackAttribute[[Address | None, int, str]] = CallbackAttribute(
-        "_on_abandoned",
+        "_notices.on_abandoned",
         """Is told of messages that were accepted and then given up: the destination (None for the
         group), how many, and why. Some may have arrived; each of all others did.""",
     )
@@ -153,17 +144,14 @@ class Channel:
         """new, joining, connected, leaving, closed."""
         tell_loop = partial(complain, self.name)
         self._on_view: Callback[[View]] = Callback("on_view", tell_loop)
-        self._on_abandoned: Callback[[Address | None, int, str]] = Callback(
-            "on_abandoned", tell_loop
-        )
-        on_notice: Callback[[str]] = Callback("on_notice", tell_loop)
-        on_notice.set(config.on_notice)
+        self._members = KnownMembers()
+        self._notices = Notices(self.name, config.on_notice, self._members, tell_loop)
         self.runtime = Runtime(
             config.settings,
             cluster=config.cluster,
             name=self.name,
             journal=config.journal,
-            say=on_notice.tell,
+            say=self._notices.say,
             key_file=str(config.key_file),
         )
         self._is_joined = asyncio.Event()
@@ -171,17 +159,23 @@ class Channel:
         self._ending: asyncio.Task[None] | None = None
         """The task that closes everything, once: callers that wait for it may be cancelled."""
         self._is_over = asyncio.Event()
-        self._members = KnownMembers()
         self._waiting = WaitingSenders(self.runtime)
-        self._turns = turns = self.runtime.turns
-        application = turns.application
+        self._destinations = Destinations(self.runtime, self._members)
+        self._find = self._destinations.find
+        """Kept here for messages to an address: see `_try_send`."""
+        self._turns = self.runtime.turns
+        application = self._turns.application
         self._inbox = Inbox(
-            application, self._members, tell_loop, self.runtime.set_consuming, self._warn
+            application,
+            self._members,
+            tell_loop,
+            self.runtime.set_consuming,
+            self._notices.warn,
         )
         self._try_send = self._refuse
         """The stack's `try_send` while it runs: each lookup on this path is paid per message."""
         application.on_view = self._take_view
-        application.on_abandoned = self._note_abandoned
+        application.on_abandoned = self._notices.tell_abandoned
         application.on_left = self._is_out.set
 
     # -- Life ----------------------------------------------------------------------------------
@@ -306,30 +300,9 @@ class Channel:
             return True
         return False
 
-    def _find(self, dest: Destination) -> int:
-        """Return the short id of a destination; GROUP for everyone."""
-        if dest is None:
-            return GROUP
-        if isinstance(dest, int):
-            return dest
-        if isinstance(dest, str):
-            self.runtime.check_open()
-            return self.member(dest).short
-        if not isinstance(dest, Address):
-            raise ConfigError(
-                f"dest is of type {type(dest).__name__}: write an Address, a short id, a member's "
-                "name, or None for everyone"
-            )
-        if dest.short not in self._members:
-            self.meet(dest)
-        return dest.short
-
     def meet(self, dest: Address) -> None:
         """Make a member known that no view has named: its address says where it is."""
-        require_type("dest", dest, Address, "an Address")
-        if self.runtime.is_running:
-            self._members.add(dest)
-            self.runtime.transport.locate(dest)
+        self._destinations.meet(dest)
 
     def _refuse(self, dest: int, payload: Payload, flags: int = 0) -> bool:
         raise ClosedError(f"{self.name} is {self.state}: nothing can be sent")
@@ -370,30 +343,10 @@ class Channel:
             raise StopAsyncIteration
         return delivery
 
-    def _warn(self, line: str) -> None:
-        """Tell whoever listens to notices; the loop's exception handler, which logs, if nobody
-        does."""
-        if self.config.on_notice is not None:
-            self.runtime.say(line)
-        else:
-            loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": f"{self.name}: {line}"})
-
     def _take_view(self, view: View) -> None:
         self._members.on_view(view)
         self._is_joined.set()
         self._on_view.tell(view)
-
-    def _note_abandoned(self, lost: Abandoned) -> None:
-        dest = self._members.of(lost.dest) if lost.dest != GROUP else None
-        try:
-            self.runtime.say(
-                f"{lost.count} messages to {dest or 'the group'} were given up: {lost.why}; "
-                "some may have arrived"
-            )
-        finally:
-            # Whoever hears of it otherwise may exit the program, and go on with the member.
-            self._on_abandoned.tell(dest, lost.count, lost.why)
 
     # -- While it runs -------------------------------------------------------------------------
 

@@ -9,10 +9,7 @@ from functools import partial
 import pytest
 
 from stormcast.node.callbacks import Callback, CallbackAttribute, as_callback, check_result
-from stormcast.node.channel import Channel, ChannelConfig
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.core.wire import GROUP
-from stormcast.node.protocols.port import Abandoned
 
 
 def plain(*_what: object) -> None: ...
@@ -131,18 +128,3 @@ def test_a_callback_that_fails_is_complained_of_and_ends_nothing() -> None:
     holder.kept.tell(0)
     (failure,) = holder.failures
     assert isinstance(failure, ZeroDivisionError)
-
-
-def test_an_exit_in_a_notice_takes_no_notice_of_what_was_given_up() -> None:
-    """The line about lost messages comes first; who asked to be told of them is told all the
-    same."""
-
-    def leave(_line: str) -> None:
-        raise KeyboardInterrupt
-
-    channel = Channel(ChannelConfig(on_notice=leave))
-    told: list[int] = []
-    channel.on_abandoned = lambda _dest, count, _why: told.append(count)
-    with pytest.raises(KeyboardInterrupt):
-        channel._note_abandoned(Abandoned(GROUP, 3, "aged", 3))
-    assert told == [3]
