@@ -19,6 +19,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.errors import UNKEYED, ClosedError, require
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares, own_shares
+from stormcast.node.figures import Figures, collect_figures
 from stormcast.node.keys.key_file import KeyFile
 from stormcast.node.refusals import RefusalLines
 from stormcast.node.settings import StackSettings
@@ -92,7 +93,7 @@ class Runtime:
         """Test protocols, with their settings, that are in the stack from its first frame."""
         self._is_open = False
         """Whether sockets and journal are open: a little longer than the stack runs."""
-        self._figures: dict[str, int | float] = {"runtime.turns": 0}
+        self._figures: Figures = {"runtime.turns": 0}
         """The last figures: those that stay when the member has ended."""
         self._key_file = KeyFile(key_file, self.say) if key_file else None
         self._refusals = RefusalLines(self.say, self.stats)
@@ -203,7 +204,8 @@ class Runtime:
             self._hosts.close()
             await self.transport.drain()
         finally:
-            self._figures = self._count()
+            # Notes the last figures.
+            self.stats()
             self._is_open = False
             await self._close_parts()
 
@@ -283,26 +285,13 @@ class Runtime:
             lines.append(self._key_file.describe())
         return lines
 
-    def stats(self) -> dict[str, int | float]:
+    def stats(self) -> Figures:
         """Return counters and gauges by name; of a member that has ended, the last ones."""
         if self._is_open:
-            self._figures = self._count()
+            self._figures = collect_figures(
+                self.turns.number, self.transport, self._monitors, self.stack, self.journal
+            )
         return dict(self._figures)
-
-    def _count(self) -> dict[str, int | float]:
-        figures: dict[str, int | float] = {"runtime.turns": self.turns.number}
-        figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
-        if self._monitors is not None:
-            watchers = self._monitors.stats().items()
-            figures |= {f"transport.{name}": number for name, number in watchers if number}
-        figures |= {
-            f"stack.refused.{why}": number for why, number in self.stack.record.refused.items()
-        }
-        given_up = self.stack.outbox.abandoned.items()
-        figures |= {f"stack.abandoned.{why}": number for why, number in given_up}
-        if self.journal is not None:
-            figures |= {f"journal.{name}": value for name, value in self.journal.stats().items()}
-        return figures
 
     def check_open(self) -> None:
         """Raise ClosedError before this member runs, and once it has ended."""
