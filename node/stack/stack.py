@@ -28,6 +28,7 @@ from stormcast.node.settings.transports import STREAMS
 from stormcast.node.stack.accepting import Acceptor
 from stormcast.node.stack.attributes import Attributes
 from stormcast.node.stack.before_leaving import BeforeLeaving
+from stormcast.node.stack.departing import Departing
 from stormcast.node.stack.group import Group
 from stormcast.node.stack.handover import HandOver
 from stormcast.node.stack.outbox import Outbox
@@ -122,6 +123,9 @@ class Stack:
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
         )
         self._seals = seals
+        self._departing = Departing(settings.transport_config, port, self._test_protocols, seals)
+        self._passed = self._departing.passed
+        """The list of that object, as it is looked at in each turn."""
         self._receiver = Receiver(
             port,
             self.unicast,
@@ -135,14 +139,8 @@ class Stack:
         """The receiver's own method, as each datagram passes it."""
         self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
         self._attributes = Attributes(settings, self.unicast, self.multicast)
-        self._passed: list[Frame] = []
-        """Frames that have passed all protocols: released by a test protocol, or too many for the
-        last turn."""
         self.views: list[View] = []
         """Views that were installed since `take_news`, in order."""
-        self._queue_frames = settings.transport_config.queue_frames
-        self._cut_at = 0
-        """Where the next full queue of the transport begins to take the frames that take turns."""
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
@@ -358,7 +356,7 @@ class Stack:
                 # Credits of this member for itself: lanes that waited for them are queued.
                 outbox.wake()
         has_frames = port.frames or self._passed or self._test_protocols.is_on
-        frames = self._take_frames(now) if has_frames else []
+        frames = self._departing.take(now) if has_frames else []
         if port.drops or now >= outbox.flush_at or now >= self._hand_over.flush_at:
             self.record.end_turn(now)
         self._tracer.turn()
@@ -374,40 +372,6 @@ class Stack:
             if self.group is not None and port.woken:
                 # A member that is alone purges its own multicasts as it sends them.
                 outbox.wake()
-
-    def _take_frames(self, now: float) -> list[Frame]:
-        """Return the frames that leave at the end of a turn: those that pass the test protocols,
-        and no more than the transport queues."""
-        frames = self._port.take_frames()
-        if self._test_protocols.is_on:
-            frames = self._test_protocols.down(frames, now)
-        if self._passed:
-            frames, self._passed = self._passed + frames, []
-        if len(frames) > self._queue_frames:
-            self._overflow(frames)
-        if self._seals is not None:
-            # Below all protocols, and as late as can be: a frame that waits has no number yet.
-            frames = self._seals.seal(frames, self._port.codec)
-        return frames
-
-    def _overflow(self, frames: list[Frame]) -> None:
-        """Cut off the frames beyond the transport's queue: they are dropped, which a protocol above
-        repairs, or wait for the next turn.
-
-        Of frames that may be dropped, the first ones have half of the queue, and the others have
-        the other half in turn: what is repeated for a dead member, in the same order each time,
-        would keep the same frames for the living out for ever.
-        """
-        room = self._queue_frames
-        if not self.settings.transport_config.drop_when_full:
-            self._passed = frames[room:]
-            del frames[room:]
-            return
-        self._port.drop("transport-queue-full", len(frames) - room)
-        others = frames[room // 2 :]
-        start, count = self._cut_at % len(others), room - room // 2
-        self._cut_at = start + count
-        frames[room // 2 :] = (others[start:] + others[:start])[:count]
 
     # -- Membership and commands -----------------------------------------------------------------
 
