@@ -42,7 +42,7 @@ def test_what_is_compiled_is_what_runs_for_each_frame() -> None:
         "stormcast/node/trace/tracer.py",
     } <= modules
     there = sum(len(list((REPOSITORY / room).rglob("*.py"))) for room in ROOMS)
-    assert len(modules) > 0.6 * there
+    assert len(modules) > 0.6 * there  # of files, `__init__.py` among them
 
 
 @needs_wheel
