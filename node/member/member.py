@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.model import Address, View
 from stormcast.node.core.names import printable
+from stormcast.node.member.ending import Ending
 from stormcast.node.member.hints import Hints
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stormcast.node.control.server import Control
 
 LEFT: Final = 0
-SIGNALLED: Final = 128
-"""Plus its number, as a shell reports a process that a signal has ended."""
 CLOSE_SECONDS: Final = 1.0
 """For the last frames of a member that is told twice to leave."""
 _SHOWN: Final = 16
@@ -63,11 +61,7 @@ class Member:
         self.channel.on_view = self._on_view
         self._say = say or self._print
         self._view: View | None = None
-        self._is_told = asyncio.Event()
-        """Set when the member is to leave, or cannot go on."""
-        self._signals: list[int] = []
-        self._ending: asyncio.Task[None] | None = None
-        self._crash: BaseException | None = None
+        self._ending = Ending(self.say, self._tell_failure)
 
     # -- For people ------------------------------------------------------------------------------
 
@@ -121,10 +115,7 @@ class Member:
     async def run(self) -> int:
         """Join, stay until told to leave, leave; return the exit code. Settings that cannot work
         raise an error before the member joins."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_failure)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
+        self._ending.listen(asyncio.get_running_loop())
         self._check_loads(self.settings.workload)
         controls: list[Control] = []
         if self.settings.control is not None or self.settings.probes is not None:
@@ -135,14 +126,14 @@ class Member:
         try:
             tune_collector()
             if not await self._join():
-                return self._code(LEFT)
+                return self._ending.code(LEFT)
             self.add_loads(self.settings.workload)
             watching = asyncio.ensure_future(Hints(self).watch())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.run_for or None):
-                    await self._is_told.wait()
+                    await self._ending.is_told.wait()
             watching.cancel()
-            return self._code(await self._leave())
+            return self._ending.code(await self._leave())
         finally:
             for control in controls:
                 await control.close()
@@ -151,7 +142,7 @@ class Member:
         """Join. Return whether the member has joined: not if it was told to end before."""
         joining = asyncio.ensure_future(self.channel.connect())
         announcing = asyncio.ensure_future(self._announce())
-        told = asyncio.ensure_future(self._is_told.wait())
+        told = asyncio.ensure_future(self._ending.is_told.wait())
         try:
             await asyncio.wait((joining, told), return_when=asyncio.FIRST_COMPLETED)
             if not joining.done():
@@ -183,15 +174,14 @@ class Member:
 
     async def _leave(self) -> int:
         """Leave within `leave_timeout`, or end at once if told again; return the exit code."""
-        if self._crash is not None:
+        if self._ending.crash is not None:
             await self._close()
             return Exit.UNKNOWN
         self.say("leaving")
-        self._ending = asyncio.ensure_future(self._leave_in_order())
-        if self._is_told_twice:
-            self._ending.cancel()
+        leave = asyncio.ensure_future(self._leave_in_order())
+        self._ending.cancel_when_told_again(leave)
         try:
-            await self._ending
+            await leave
         except LeaveTimeoutError as error:
             self.say(str(error))
             return Exit.UNANSWERED
@@ -210,22 +200,11 @@ class Member:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.channel.close()
 
-    def _code(self, code: int) -> int:
-        """Return the exit code: `code`, unless a bug or a second signal ended the member."""
-        if self._crash is not None:
-            return Exit.UNKNOWN
-        return SIGNALLED + self._signals[-1] if self._is_told_twice else code
-
-    @property
-    def _is_told_twice(self) -> bool:
-        """Whether a second signal has said that it is to end at once."""
-        return len(self._signals) > 1
-
     # -- What it is told -------------------------------------------------------------------------
 
     def leave(self) -> None:
         """Begin to leave."""
-        self._is_told.set()
+        self._ending.is_told.set()
 
     def set_peers(self, peers: tuple[Address, ...]) -> None:
         """Name the other members, in a stack without a group."""
@@ -254,18 +233,6 @@ class Member:
             "with GMS",
         )
 
-    def _on_signal(self, number: int) -> None:
-        self._signals.append(number)
-        name = signal.Signals(number).name
-        if len(self._signals) == 1:
-            self.say(f"{name}: it is to leave")
-            self.leave()
-        else:
-            self.say(f"{name} again: it ends at once")
-            self.leave()
-            if self._ending is not None:
-                self._ending.cancel()
-
     def _on_view(self, view: View) -> None:
         before, self._view = self._view, view
         self.receiver.on_view(view)
@@ -275,17 +242,6 @@ class Member:
                 if members:
                     parts.append(f"{word}: {_named(members)}")
         self.say("; ".join(parts))
-
-    def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report an exception that nobody awaits. After a bug the member ends: it must not go on
-        with a stack that nothing drives."""
-        error = context.get("exception")
-        self.say(f"failed: {context.get('message')}")
-        if not isinstance(error, Exception) or isinstance(error, OSError):
-            return
-        self._tell_failure(error)
-        self._crash = error
-        self._is_told.set()
 
     def _tell_failure(self, error: Exception) -> None:
         if is_exhausted(error):
