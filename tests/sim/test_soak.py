@@ -11,7 +11,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.sim.backend import SimBackend
-from stormcast.chaos.backends.sim.world import WALL_NS
+from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.workload import ScenarioLoad

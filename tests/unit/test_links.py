@@ -1,4 +1,4 @@
-"""Monitored connections: who is told what, and when."""
+"""Connections that open or end: who is told what, and when."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stormcast.chaos.backends.sim.engine import Engine, Host
-from stormcast.chaos.backends.sim.links import Links, Notices
+from stormcast.chaos.backends.sim.links import Links, LostConnections, Notices
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.faults.fate import FATES
 from stormcast.chaos.faults.paths import Path
@@ -26,6 +26,9 @@ class Listener:
 
     def on_link(self, peer: int, is_up: bool, now: float) -> None:
         self.told.append((round(now, 6), peer, is_up))
+
+    def on_connection_lost(self, peer: int, now: float) -> None:
+        self.told.append((round(now, 6), peer, False))
 
     def end_turn(self, _now: float) -> list[Any]:
         return []
@@ -169,3 +172,26 @@ def test_the_dead_hear_nothing() -> None:
     lab.end_b()
     lab.advance(2.0)
     assert len(lab.told) == 1
+
+
+def test_both_ends_learn_that_their_connection_is_lost_the_peer_when_news_can_pass() -> None:
+    lab = Lab()
+    lost = LostConnections(lab.engine, lab.notices)
+    lab.there.blocked_by = ("cut",)
+    lost.give_up(A, B)
+    lost.give_up(A, 99)
+    lab.advance(1.0)
+    assert lab.told == [(0.0, B, False)]
+
+    lab.there.blocked_by = ()
+    lab.notices.retry()
+    lab.advance(2.0)
+    assert lab.told[1:] == [(1.0 + DELAY, A, False)]
+
+
+def test_the_living_peers_of_a_process_that_ended_learn_of_it() -> None:
+    lab = Lab()
+    lab.b.is_alive = False
+    LostConnections(lab.engine, lab.notices).end_process(lab.b, (A, B, 99))
+    lab.advance(1.0)
+    assert lab.told == [(DELAY, B, False)]

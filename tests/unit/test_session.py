@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
 from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
-from stormcast.chaos.backends.sim.world import WALL_NS
+from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.faults import Cut, Leave
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState

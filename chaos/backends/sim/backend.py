@@ -24,7 +24,8 @@ from stormcast.chaos.backends.base import (
 )
 from stormcast.chaos.backends.sim.lease import Lease
 from stormcast.chaos.backends.sim.members import SimMember
-from stormcast.chaos.backends.sim.world import WALL_NS, World
+from stormcast.chaos.backends.sim.traces import WALL_NS
+from stormcast.chaos.backends.sim.world import World
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError

@@ -1,4 +1,4 @@
-"""Monitored connections, of which an operating system tells a process that they opened or ended.
+"""Connections, of which an operating system tells a process that they opened or ended.
 
 A monitored connection is silent while it is up, and ends with the process at its other end. The
 news of its end must travel: a cut network holds this news back until the network is healed.
@@ -107,3 +107,31 @@ class Links:
     def _tell(self, host: Host, peer: int, *, is_up: bool) -> None:
         engine = self._engine
         engine.tell(host, lambda: host.stack.on_link(peer, is_up, engine.now))
+
+
+class LostConnections:
+    """Tells both ends of a connection of the transport that it is lost."""
+
+    def __init__(self, engine: Engine, notices: Notices) -> None:
+        self._engine = engine
+        self._notices = notices
+
+    def give_up(self, source: int, dest: int) -> None:
+        """Tell both ends that the source's kernel gave their connection up: the peer as soon as the
+        news can pass."""
+        here, there = self._engine.hosts.get(source), self._engine.hosts.get(dest)
+        if here is None or there is None:
+            return
+        self._tell(here, dest)
+        self._notices.send(here.name, there.name, partial(self._tell, there, source))
+
+    def end_process(self, host: Host, peers: Iterable[int]) -> None:
+        """Tell the peers of a process that has ended, as soon as the news can pass."""
+        for peer in peers:
+            other = self._engine.hosts.get(peer)
+            if other is not None and other.is_alive:
+                self._notices.send(host.name, other.name, partial(self._tell, other, host.short))
+
+    def _tell(self, host: Host, peer: int) -> None:
+        engine = self._engine
+        engine.tell(host, lambda: host.stack.on_connection_lost(peer, engine.now))

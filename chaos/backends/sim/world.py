@@ -6,47 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
-
-from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from stormcast.chaos.backends.base import ClusterPlan
 from stormcast.chaos.backends.sim.engine import Engine, Host
-from stormcast.chaos.backends.sim.frames import LastFrame, SharingCodec
-from stormcast.chaos.backends.sim.links import Links, Notices
+from stormcast.chaos.backends.sim.hosts import UNBOUNDED, HostMaker
+from stormcast.chaos.backends.sim.links import Links, LostConnections, Notices
 from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.backends.sim.paths import Paths
 from stormcast.chaos.backends.sim.sending import FrameSender, StreamSender
 from stormcast.chaos.backends.sim.strangers import Strangers
 from stormcast.chaos.backends.sim.streams import StreamNetwork
+from stormcast.chaos.backends.sim.traces import Traces
 from stormcast.chaos.faults.fate import FATES, Fate
-from stormcast.chaos.language.stacks import STREAM_TRANSPORTS
-from stormcast.node.core.errors import NodeError
-from stormcast.node.core.model import Address, Delivery
+from stormcast.node.core.model import Delivery
 from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
 from stormcast.node.payloads import INDEX_BYTES
 from stormcast.node.protocols.unicast import Unicast
-from stormcast.node.stack import Stack
-from stormcast.node.trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from stormcast.chaos.backends.sim.keys import SimKeys
 
-WALL_NS: Final = 1_600_000_000_000_000_000
-"""The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""
-SEAL_AT: Final = 256
-"""Events in a block of a trace. A simulated crash loses no events, so a block may span turns."""
 UNDER_WAY: Final = 300.0
 """Seconds for which something may be under way to a host."""
-UNBOUNDED: Final = 1 << 60
-
-
-class TraceLimitError(NodeError):
-    """A run recorded more than its scenario allows."""
 
 
 class World:
@@ -62,53 +47,44 @@ class World:
         make_multicast: Callable[..., Any] | None = None,
         keys: tuple[ClusterKey, ...] = (),
     ) -> None:
-        self.seed = plan.seed
         self.members: dict[str, SimMember] = {}
         """The newest incarnation of each member."""
         self.mismatches: list[str] = []
         """Messages that an application got other than they were sent, of all incarnations."""
         self.is_in_order = not any(member.config.get("historical") for member in plan.members)
         """Whether each connection carries its messages in the order in which they were accepted."""
-        self._plan = plan
         self._settings = settings
-        # All members of a cluster have the same stack.
-        self._stack = next(iter(settings.values())).stack
-        self._is_stream = self._stack.transport in STREAM_TRANSPORTS
-        self._make_unicast = make_unicast
-        self._make_multicast = make_multicast
-        self._last_frame = LastFrame()
+        self._traces = Traces(plan.trace_bytes)
+        self._keys = _keys_of(plan, keys)
+        self._maker = HostMaker(
+            plan, settings, self._traces, self._keys, make_unicast, make_multicast
+        )
         self._people: dict[int, SimMember] = {}
         """Every incarnation that is not forgotten, by short id."""
         self._gone_since: dict[int, float] = {}
         """By short id, when it was first noticed that an incarnation was gone."""
         self._leaving: set[int] = set()
-        self._incarnations: dict[str, int] = {}
-        self._blocks: dict[str, list[bytes]] = {}
-        self._trace_bytes = 0
-        self.sender = StreamSender(self.members) if self._is_stream else FrameSender(self.members)
-        self._keys = _keys_of(plan, keys)
+        make_sender = StreamSender if self._maker.is_stream else FrameSender
+        self.sender = make_sender(self.members)
         self.engine = Engine(self.sender.send, self._deliver, self._after_turn)
         self.network = self._make_network(FATES[fate])
         self.sender.connect(self.engine, self.network)
         self._notices = Notices(self.engine, self.network)
         self._links = Links(self.engine, self.network, self._notices)
+        self._lost = LostConnections(self.engine, self._notices)
         self.strangers = Strangers(self.engine, self.network)
         self.paths = Paths(self.network, self.strangers, plan.names, self._on_new_paths)
 
     def _make_network(self, fate: Fate) -> Network:
-        if not self._is_stream:
+        if not self._maker.is_stream:
             return Network(fate, self.engine.arrive)
         return StreamNetwork(
             fate,
             self.engine.arrive,
             self.engine.call,
-            self._lose_connection,
-            self._transport_setting("max_send_buffers"),
+            lambda *ends: self._lost.give_up(*ends),  # noqa: PLW0108 it is made after the network
+            self._maker.transport_setting("max_send_buffers"),
         )
-
-    def _transport_setting(self, name: str) -> int:
-        """Return a bound that only some transports have; 0 means no bound."""
-        return int(getattr(self._stack.transport_config, name, 0))
 
     def _on_new_paths(self) -> None:
         for host in self.engine.hosts.values():
@@ -125,7 +101,7 @@ class World:
     def note_loads(self, loads: tuple[Load, ...]) -> None:
         """Clear `is_in_order` if a load has messages without a seqno (NO_RELIABILITY), with several
         (fragments), or too small to hold their index: then seqnos do not follow the indexes."""
-        frag = self._stack.fragments
+        frag = self._maker.stack.fragments
         most = UNBOUNDED if frag is None else frag.frag_size
         if any(
             "NO_RELIABILITY" in load.flags or load.size[0] < INDEX_BYTES or load.size[1] > most
@@ -137,39 +113,12 @@ class World:
 
     def start(self, name: str) -> None:
         """Start a member as a new incarnation, with an identity of its own."""
-        incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
-        label = f"{name}-{incarnation}"
-        identity = xxh3_128_intdigest(f"{self.seed}/{name}/{incarnation}".encode()) or 1
-        address = Address(identity, name)
-        tracer = self._tracer(address.short, label)
-        now = self.engine.now
-        stack = Stack(
-            address,
-            "sim",
-            self._settings[name].stack,
-            xxh3_64_intdigest,
-            tracer,
-            now,
-            dice=Random(f"{self.seed}/{label}"),
-            first_conn=self._plan.first_conn,
-            make_unicast=self._make_unicast,
-            make_multicast=self._make_multicast,
-            make_codec=partial(SharingCodec, last=self._last_frame),
-            seals=self._keys.seals(label, address.short) if self._keys is not None else None,
-        )
-        host = Host(name, stack, tracer)
-        host.label = label
-        if self._is_stream:
-            # A full receiver stops its senders; the network drops nothing.
-            host.held_limit = UNBOUNDED
-        host.held_limit = self._transport_setting("receive_queue") or host.held_limit
-        self.engine.hosts[address.short] = host
-        self.members[name] = self._people[address.short] = SimMember(
-            self, host, self._settings[name]
-        )
+        host = self._maker.make(name, self.engine.now)
+        self.engine.hosts[host.short] = host
+        self.members[name] = self._people[host.short] = SimMember(self, host, self._settings[name])
         self._forget_routes()
         if host.is_grouped:
-            self.engine.call(now, partial(self._begin, host))
+            self.engine.call(self.engine.now, partial(self._begin, host))
 
     def change_keys(self, step: str) -> None:
         """Change the keys of all members. Each member rereads them at its own moment of the next
@@ -198,19 +147,6 @@ class World:
         """Forget where multicast datagrams go, because a member was started or has ended."""
         for member in self.members.values():
             member.host.group = None
-
-    def _tracer(self, member: int, label: str) -> Tracer:
-        """Make a tracer that writes to memory, within a limit for all traces together."""
-        blocks = self._blocks[label] = []
-        limit = self._plan.trace_bytes
-
-        def keep(block: bytes) -> None:
-            self._trace_bytes += len(block)
-            if self._trace_bytes > limit:
-                raise TraceLimitError(f"the traces passed limits.trace ({limit} B): raise it")
-            blocks.append(block)
-
-        return Tracer(member, WALL_NS, xxh3_64_intdigest, keep, SEAL_AT)
 
     def crash(self, host: Host) -> None:
         """End a member as a kill does: it sends nothing more, and its journal keeps all events
@@ -246,7 +182,7 @@ class World:
         """Have the application take no more messages; with a receive queue, that blocks the
         receiving threads, too."""
         host.stack.set_consuming(False, self.engine.now)
-        host.is_clogged = self._transport_setting("receive_queue") > 0
+        host.is_clogged = self._maker.transport_setting("receive_queue") > 0
 
     def consume(self, host: Host) -> int:
         """Have the application take messages again; returns how many waited: messages in windows,
@@ -266,15 +202,11 @@ class World:
         for host in self._living():
             host.stack.record.flush(self.engine.now)
             host.tracer.seal()
-        return {label: b"".join(blocks) for label, blocks in self._blocks.items()}
+        return self._traces.joined()
 
     def forget_traces(self) -> None:
         """Forget what was recorded so far, and incarnations that are gone."""
-        living = {host.label for host in self._living()}
-        self._blocks = {label: one for label, one in self._blocks.items() if label in living}
-        for blocks in self._blocks.values():
-            blocks.clear()
-        self._trace_bytes = 0
+        self._traces.forget({host.label for host in self._living()})
         self.mismatches.clear()
         self._forget_hosts()
 
@@ -291,31 +223,11 @@ class World:
     def _living(self) -> list[Host]:
         return [host for host in self.engine.hosts.values() if host.is_alive]
 
-    # -- The operating system --------------------------------------------------------------------
-
     def _end_process(self, host: Host) -> None:
         self._forget_routes()
         self._links.end_process(host)
         if isinstance(self.network, StreamNetwork):
-            for peer in self.network.end_process(host.short):
-                other = self.engine.hosts.get(peer)
-                if other is not None and other.is_alive:
-                    told = partial(self._tell_connection_lost, other, host.short)
-                    self._notices.send(host.name, other.name, told)
-
-    def _lose_connection(self, source: int, dest: int) -> None:
-        """Tell both ends that the source's kernel gave their connection up: the peer as soon as the
-        news can pass."""
-        here, there = self.engine.hosts.get(source), self.engine.hosts.get(dest)
-        if here is None or there is None:
-            return
-        self._tell_connection_lost(here, dest)
-        told = partial(self._tell_connection_lost, there, source)
-        self._notices.send(here.name, there.name, told)
-
-    def _tell_connection_lost(self, host: Host, peer: int) -> None:
-        engine = self.engine
-        engine.tell(host, lambda: host.stack.on_connection_lost(peer, engine.now))
+            self._lost.end_process(host, self.network.end_process(host.short))
 
     # -- The results of a turn -----------------------------------------------------------------
 
