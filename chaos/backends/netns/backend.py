@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -19,21 +18,18 @@ from typing import Any, Final
 from stormcast.chaos.backends.base import BackendError, Bites, ClusterPlan, Unsupported
 from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.commands import member_argv
-from stormcast.chaos.backends.netns.members import Argv, Members
+from stormcast.chaos.backends.netns.members import Argv
 from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.run_parts import Opened, RunParts
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
-from stormcast.chaos.backends.netns.watch import Watch
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.chaos.records.rig_trace import wall_at_zero
-from stormcast.node.keys.cluster_keys import write_new_key
 
 POLL_SECONDS: Final = 0.02
-KEYS: Final = "cluster.key"
-"""The file with the keys of a run whose members seal what they send; it ends with the run."""
 KEEP_SECONDS: Final = 0.1
 """The longest pause between two looks whether it is time to renew."""
 BY_ITSELF: Final = frozenset(
@@ -70,16 +66,6 @@ def features_here() -> dict[str, str | None]:
     return {name: None if name in BY_ITSELF else found[name] for name in FEATURES}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """The parts of a backend that exist from `open` on."""
-
-    network: Network
-    agent: AgentProcess
-    members: Members
-    watch: Watch
-
-
 class NetnsBackend:
     """Members in namespaces; all of it belongs to the thread that opened it."""
 
@@ -95,12 +81,9 @@ class NetnsBackend:
         """`key_file`: the keys of sealed members, in place of a file that is made for the run."""
         self._features = features
         """The result of `features_here`, if it was asked before: it takes a second."""
-        self._argv = argv
         self._key_file = key_file
+        self._parts = RunParts(argv, key_file)
         self._opened: Opened | None = None
-        self._network: Network | None = None
-        """The namespaces that are left to be removed."""
-        self._undo = ExitStack()
         self.wall_ns: int | None = None
         """The wall clock, in nanoseconds, at the zero of the monotonic clock, as all traces of the
         run give it: read once, because the wall clock may be set while the run goes on."""
@@ -121,48 +104,12 @@ class NetnsBackend:
                 raise Unsupported(f"netns has no {need}: {why}")
         atexit.register(self.close)
         self.wall_ns = wall_at_zero(self.now())
-        folder = plan.folder.resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._opened = self._open(Network(RunId.next(), plan.names), plan, folder)
-
-    def _open(self, network: Network, plan: ClusterPlan, folder: Path) -> Opened:
-        self._network = network
-        try:
-            network.make()
-        except CommandError as error:
-            raise BackendError(f"this machine refuses: {error}") from None
-        agent = AgentProcess(network.run, network.sites(), folder)
-        self._undo.callback(agent.close)
-        keys = self._keys_of(plan, folder)
-        assert self.wall_ns is not None
-        members = Members(network, plan.members, folder, self._argv, keys, wall_ns=self.wall_ns)
-        self._undo.callback(members.kill_all)
-        members.prepare()
-        watch = Watch(network.run, folder)
-        self._undo.callback(watch.close)
-        return Opened(network=network, agent=agent, members=members, watch=watch)
-
-    def _keys_of(self, plan: ClusterPlan, folder: Path) -> Path | None:
-        """Return the file with the members' keys, made for the run if none was given. A given one
-        is read where it is: a copy could outlive the run."""
-        if not plan.sealed:
-            return None
-        if self._key_file is not None:
-            return self._key_file.absolute()
-        keys = folder / KEYS
-        self._undo.callback(keys.unlink, missing_ok=True)
-        write_new_key(keys)
-        return keys
+        self._opened = self._parts.make(plan, self.wall_ns)
 
     def close(self) -> None:
         """End everyone and remove the namespaces. Where Ctrl-C ended it, another call goes on: that
         at the end of this process, if there is none before."""
-        try:
-            self._undo.close()
-        finally:
-            if self._network is not None:
-                self._network.remove()
-                self._network = None
+        self._parts.remove()
         atexit.unregister(self.close)
 
     @property
