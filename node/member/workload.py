@@ -10,31 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from stormcast.machine import in_words
 from stormcast.node.core.errors import ClosedError, NodeError, require
-from stormcast.node.core.model import OOB, Address, Delivery, View
-from stormcast.node.member.loads import MAX_LOADS, MOST, Load, write_load
+from stormcast.node.core.model import Address, Delivery, View
+from stormcast.node.member.jobs import Job, Sending
+from stormcast.node.member.labels import Labels
+from stormcast.node.member.loads import MAX_LOADS, MOST, Load
+from stormcast.node.member.offers import MAX_STREAMS, Offers, Outbox
 from stormcast.node.payloads import PROVABLE_BYTES, PayloadStream, stream_of
 
 TICK: Final = 0.001
 """Seconds between two bursts at least: a timer per message would cost more than the message."""
 RETRY: Final = 0.01
 """Seconds after which an open load offers again what the outbox refused."""
-CATCH_UP: Final = 1.0
-"""Seconds' worth of messages that are offered late; beyond that, the schedule is moved back."""
 CHUNK_BYTES: Final = 256 << 10
 CHUNK_MESSAGES: Final = 256
 """The most that is offered to one destination before the member has a turn. Longer runs of fresh
 payloads leave the processor's cache, and cost three times as much each."""
 WAIT_FOR_VIEW: Final = 0.02
 _BEFORE: Final = 1e-9
-MAX_STREAMS: Final = 1024
-MAX_LABELS: Final = 1024
-"""Labels of loads that are over and counted; beyond that the oldest is forgotten."""
 VERIFY: Final = ("all", "one", "none")
 """The messages of a batch that are checked."""
 
@@ -42,107 +38,20 @@ VERIFY: Final = ("all", "one", "none")
 # -- Sending -------------------------------------------------------------------------------------
 
 
-class Outbox(Protocol):
-    """A channel, as far as the driver uses it."""
-
-    @property
-    def address(self) -> Address: ...
-
-    @property
-    def view(self) -> View | None: ...
-
-    def try_send(self, dest: Address | int | None, payload: bytes, flags: int = 0) -> bool: ...
-
-
-@dataclass(slots=True)
-class Sending:
-    """One load to one destination, in progress."""
-
-    dest: str | None
-    """None: the group."""
-    begin: float
-    """When its schedule starts; moved back when more is late than CATCH_UP allows."""
-    short: int = 0
-    """The short id of `dest` in the view; 0: the group; -1: not there, and nothing is sent."""
-    was_there: bool = True
-    """False: `dest` is still to come, and is waited for."""
-    accepted: int = 0
-    put_off: float = 0.0
-    """Seconds by which the schedule was moved back."""
-    refused: int = 0
-    """The number of times that the outbox was full."""
-    ready: list[bytes] = field(default_factory=list)
-    """Payloads that were made, and refused by the outbox."""
-    ready_at: int = -1
-    """The number of the first of them in its stream."""
-
-    def owed(self, load: Load, now: float, left: int) -> tuple[int, float]:
-        """Return how many messages are due, and when the next burst is. The n-th is due where the
-        schedule puts it, however late the last tick was: so the rate is kept on average."""
-        bursts = int((now - self.begin) * load.rate / load.burst) + 1
-        owed = bursts * load.burst - self.accepted
-        most = max(load.burst, int(load.rate * CATCH_UP))
-        if owed > most:
-            beyond = -(-(owed - most) // load.burst)
-            self.begin += beyond * load.burst / load.rate
-            self.put_off += beyond * load.burst / load.rate
-            bursts -= beyond
-            owed -= beyond * load.burst
-        return min(owed, left), self.begin + bursts * load.burst / load.rate
-
-
-@dataclass(slots=True)
-class Job:
-    """One load of this member."""
-
-    load: Load
-    start: float
-    end: float
-    sendings: dict[str | None, Sending] = field(default_factory=dict)
-    is_new: bool = True
-    """Whether its destinations were not looked up yet."""
-    is_over: bool = False
-    error: str = ""
-    words: dict[str, object] = field(init=False)
-    """The load as a mapping."""
-
-    def __post_init__(self) -> None:
-        self.words = write_load(self.load)
-
-    def is_done(self, sending: Sending) -> bool:
-        """Whether all messages for a destination were accepted."""
-        count = self.load.count
-        return count is not None and sending.accepted >= count
-
-    def waits_for(self, sending: Sending) -> bool:
-        """Whether a destination is to get more, now or when it is there again. Only who is named
-        is waited for: of others nobody knows whether they come back."""
-        if self.is_done(sending):
-            return False
-        return bool(self.load.dests) or sending.short >= 0 or not sending.was_there
-
-
 class Driver:
     """All loads of one member."""
 
     def __init__(self, channel: Outbox, seed: int, clock: Callable[[], float]) -> None:
         self.jobs: list[Job] = []
+        self.offers = Offers(channel, seed)
         self._channel = channel
         self._seed = seed
         self._clock = clock
         self._view: View | None = None
         self._peers: tuple[Address, ...] | None = None
         """The members that `set_peers` named, in a stack without a group; None: use the view."""
-        self._streams: dict[int, PayloadStream] = {}
-        self._labels: dict[str, Counter[str]] = {}
-        """By label and destination, the accepted messages of loads that are no longer in `jobs`."""
-        self._errors: dict[str, str] = {}
-        """By label, the first error that ended a load, also of one that is no longer in `jobs`."""
+        self._labels = Labels()
         self._task: asyncio.Task[None] | None = None
-        self.accepted = 0
-        """Messages that the outbox took."""
-        self._bytes = 0
-        self._refused = 0
 
     # -- Commands ------------------------------------------------------------------------------
 
@@ -151,12 +60,7 @@ class Driver:
         now = self._clock()
         me = self._channel.address.name
         mine = [load for load in loads if not load.sources or me in load.sources]
-        for job in self.jobs:
-            if job.is_over:
-                _count_labelled(job, self._labels)
-        for kept in (self._labels, self._errors):
-            while len(kept) > MAX_LABELS:
-                del kept[next(iter(kept))]
+        self._labels.keep(job for job in self.jobs if job.is_over)
         self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
         require(
             len(self.jobs) + len(mine) <= MAX_LOADS,
@@ -191,6 +95,7 @@ class Driver:
     def start(self) -> None:
         """Run in the background, until every load is over."""
         if self._task is None or self._task.done():
+            self.offers.has_own_memory = True
             self._task = asyncio.get_running_loop().create_task(self.run())
             self._task.add_done_callback(_tell_end)
 
@@ -239,8 +144,7 @@ class Driver:
         except NodeError as error:
             # A load that cannot work, such as one with messages too large for its stack.
             job.is_over, job.error = True, str(error)
-            if job.load.label:
-                self._errors.setdefault(job.load.label, job.error)
+            self._labels.note_error(job)
             return inf
         if job.sendings and job.load.count is not None:
             job.is_over = not any(job.waits_for(sending) for sending in job.sendings.values())
@@ -256,42 +160,10 @@ class Driver:
         if not load.closed:
             number, due = sending.owed(load, now, left)
         chunk = max(1, min(number, CHUNK_MESSAGES, CHUNK_BYTES // max(load.size[1], 1)))
-        if self._offer(load, sending, min(number, chunk)) < min(number, chunk):
+        if self.offers.offer(load, sending, min(number, chunk)) < min(number, chunk):
             # The outbox is full. A load with a rate waits for room for several messages.
             return now + (TICK if load.closed else RETRY)
         return now if number > chunk else max(due, now + TICK)
-
-    def _offer(self, load: Load, sending: Sending, number: int) -> int:
-        """Offer `number` messages; return how many the outbox took."""
-        stream = self._stream(sending.short)
-        dest = sending.short or None
-        ready = sending.ready if sending.ready_at == stream.sent else []
-        if len(ready) < number:
-            try:
-                ready += stream.batch(stream.sent + len(ready), number - len(ready), load.size)
-            except MemoryError as error:
-                if self._task is None:
-                    # In the simulator: the memory is that of the whole run.
-                    raise
-                raise NodeError(f"a message of {load.size[1]} bytes: {in_words(error)}") from None
-        bits, oob_every, try_send = load.bits, load.oob_every, self._channel.try_send
-        done = 0
-        try:
-            for payload in ready[:number]:
-                is_oob = oob_every and not (stream.sent + done + 1) % oob_every
-                if not try_send(dest, payload, bits | OOB if is_oob else bits):
-                    sending.refused += 1
-                    self._refused += 1
-                    break
-                done += 1
-        finally:
-            # Also when one message was too large: those before it were accepted.
-            stream.sent += done
-            sending.accepted += done
-            self.accepted += done
-            self._bytes += sum(map(len, ready[:done]))
-            sending.ready, sending.ready_at = ready[done:], stream.sent
-        return done
 
     # -- Who is there --------------------------------------------------------------------------
 
@@ -304,37 +176,10 @@ class Driver:
         self._find_all({member.name: member.short for member in view.members}, now)
 
     def _find_all(self, there: Mapping[str, int], now: float) -> None:
-        if len(self._streams) > MAX_STREAMS:
-            alive = {0, *there.values()}
-            self._streams = {one: sent for one, sent in self._streams.items() if one in alive}
+        self.offers.forget_all_but(there.values())
         for job in self.jobs:
             if not job.is_over:
-                self._find_dests(job, there, now)
-
-    def _find_dests(self, job: Job, there: Mapping[str, int], now: float) -> None:
-        load = job.load
-        begin = job.start if job.is_new else max(now, job.start)
-        job.is_new = False
-        if load.do == "multicast":
-            job.sendings.setdefault(None, Sending(None, begin))
-            return
-        me = self._channel.address.name
-        for name in load.dests or there:
-            if name == me and load.excludes_self:
-                continue
-            if name not in job.sendings:
-                job.sendings[name] = Sending(name, begin, -1, was_there=False)
-        for sending in job.sendings.values():
-            if sending.dest is not None:
-                sending.short = there.get(sending.dest, -1)
-                sending.was_there |= sending.short >= 0
-
-    def _stream(self, dest: int) -> PayloadStream:
-        stream = self._streams.get(dest)
-        if stream is None:
-            me = self._channel.address
-            stream = self._streams[dest] = stream_of(self._seed, me.name, me.short, dest)
-        return stream
+                job.find_dests(there, self._channel.address.name, now)
 
     # -- What became of it ---------------------------------------------------------------------
 
@@ -342,59 +187,32 @@ class Driver:
         """Return counters and gauges by name."""
         return {
             "workload.running": int(self.is_running),
-            "workload.accepted": self.accepted,
-            "workload.accepted_bytes": self._bytes,
-            "workload.refused": self._refused,
+            "workload.accepted": self.offers.accepted,
+            "workload.accepted_bytes": self.offers.accepted_bytes,
+            "workload.refused": self.offers.refused,
         }
 
     def state(self) -> dict[str, object]:
         """Return every load, and how many of its messages were accepted."""
         return {
             "running": self.is_running,
-            "accepted": self.accepted,
-            "accepted_bytes": self._bytes,
-            "refused": self._refused,
+            "accepted": self.offers.accepted,
+            "accepted_bytes": self.offers.accepted_bytes,
+            "refused": self.offers.refused,
             "seed": self._seed,
-            "loads": [
-                {
-                    "load": job.words,
-                    "over": job.is_over,
-                    "error": job.error,
-                    "to": {
-                        sending.dest or "group": {
-                            "accepted": sending.accepted,
-                            "refused": sending.refused,
-                            "put_off": round(sending.put_off, 6),
-                            "there": sending.short >= 0,
-                        }
-                        for sending in job.sendings.values()
-                    },
-                }
-                for job in self.jobs
-            ],
+            "loads": [job.state() for job in self.jobs],
             "streams": self.sent_to(),
             "labels": self.sent_by_label(),
-            "errors": dict(self._errors),
+            "errors": dict(self._labels.errors),
         }
 
     def sent_to(self) -> dict[str, int]:
         """Return the number of accepted messages by the short id of their destination, in hex."""
-        return {f"{dest:x}": stream.sent for dest, stream in self._streams.items()}
+        return self.offers.sent_to()
 
     def sent_by_label(self) -> dict[str, Counter[str]]:
         """Return the number of accepted messages of labelled loads, by label and destination."""
-        found = {label: sent.copy() for label, sent in self._labels.items()}
-        for job in self.jobs:
-            _count_labelled(job, found)
-        return found
-
-
-def _count_labelled(job: Job, counts: dict[str, Counter[str]]) -> None:
-    """Add what a load has sent to the counts by label, if it has one."""
-    if job.load.label:
-        sent = counts.setdefault(job.load.label, Counter())
-        for sending in job.sendings.values():
-            sent[sending.dest or "group"] += sending.accepted
+        return self._labels.sent(self.jobs)
 
 
 # -- Receiving -----------------------------------------------------------------------------------

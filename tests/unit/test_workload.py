@@ -15,6 +15,8 @@ from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import DONT_BUNDLE, NO_FC, OOB
+from stormcast.node.member.jobs import CATCH_UP
+from stormcast.node.member.labels import MAX_LABELS
 from stormcast.node.member.loads import (
     FLAGS,
     Load,
@@ -22,14 +24,7 @@ from stormcast.node.member.loads import (
     read_loads,
     write_load,
 )
-from stormcast.node.member.workload import (
-    CATCH_UP,
-    CHUNK_MESSAGES,
-    MAX_LABELS,
-    MAX_LOADS,
-    Driver,
-    Receiver,
-)
+from stormcast.node.member.workload import CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
 from stormcast.node.payloads import stream_of
 from stormcast.node.reading.quantities import SETTING_DURATION
 from tests.helpers.channel import FakeChannel, address, delivery
@@ -669,7 +664,7 @@ def test_a_load_for_which_there_is_no_memory_ends_and_says_so(
 
     async def scene(*, in_member: bool) -> str:
         run = Run(FakeChannel(), load(count=1))
-        monkeypatch.setattr(run.driver, "_stream", lambda _dest: _Stream(none_left))
+        monkeypatch.setattr(run.driver.offers, "stream", lambda _dest: _Stream(none_left))
         if not in_member:
             run.driver.tick(run.channel.now)
             return ""

@@ -222,9 +222,9 @@ class SimMember:
             return
         wait = WAIT_FOR_VIEW
         if not host.is_paused:
-            before = self.driver.accepted
+            before = self.driver.offers.accepted
             wait = self.driver.tick(engine.now) - engine.now
-            if self.driver.accepted > before:
+            if self.driver.offers.accepted > before:
                 engine.end_turn(host)
         if wait < inf:
             at = engine.now + (max(wait, TICK) if wait > 0 else 0.0)
