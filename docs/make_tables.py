@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
+from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
 from stormcast.chaos.campaigns.museum import EXHIBITS

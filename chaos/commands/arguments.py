@@ -49,7 +49,7 @@ def way_not_verified(backend: str, ca_file: str | None) -> str | None:
     where it does not."""
     if backend != "kubernetes" or ca_file:
         return None
-    from stormcast.chaos.backends.kubernetes.backend import CA_FILE_VARIABLE  # noqa: PLC0415 of this backend alone
+    from stormcast.chaos.backends.kubernetes.release_access import CA_FILE_VARIABLE  # noqa: PLC0415 of this backend alone
 
     if os.environ.get(CA_FILE_VARIABLE):
         return None

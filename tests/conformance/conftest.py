@@ -33,7 +33,7 @@ def missing_of(kind: str) -> str | None:
 @pytest.fixture(scope="session")
 def release() -> Iterator[None]:
     """One release of the chart for all stories that want one."""
-    from stormcast.chaos.backends.kubernetes.backend import (  # noqa: PLC0415 as above
+    from stormcast.chaos.backends.kubernetes.release_access import (  # noqa: PLC0415 as above
         NAMESPACE_VARIABLE,
         RELEASE_VARIABLE,
     )

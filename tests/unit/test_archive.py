@@ -27,6 +27,7 @@ from stormcast.chaos.backends.kubernetes.http_pool import (
 )
 from stormcast.chaos.backends.kubernetes.pods import MemberPod, journals_bound
 from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.backends.kubernetes.release_access import ReleaseAccess
 from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
 from tests.helpers.pods import ShutDoor
@@ -285,7 +286,7 @@ def test_the_journals_of_a_member_do_not_fill_the_memory_of_who_fetches_them(
     second.write_text(f"{4 * GIB}\n")
     assert journals_bound() == GIB // 2
     first.write_text(f"{GIB}\n")
-    assert journals_bound() == GIB // 8 == KubernetesBackend(server=ShutDoor())._journals
+    assert journals_bound() == GIB // 8 == ReleaseAccess(server=ShutDoor()).journals
     first.write_text(f"{100 * GIB}\n")
     assert journals_bound() == GIB
 

@@ -21,7 +21,7 @@ from xxhash import xxh3_64_intdigest
 
 import stormcast
 from docs.make_tables import TABLES, features, filled
-from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
+from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
 from stormcast.chaos.campaigns.library import library
 from stormcast.chaos.campaigns.live import ACTS, KINDS, NO_MACHINE_HAS, live_runs
 from stormcast.chaos.campaigns.museum import EXHIBITS

@@ -12,7 +12,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
-from stormcast.chaos.backends.kubernetes.backend import NO_POD_HAS
+from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.faults import Cut, Leave

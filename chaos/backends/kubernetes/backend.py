@@ -7,7 +7,6 @@ too, but on ports and from addresses that no fault of a run strikes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
 
-from stormcast.chaos.agent.client import AgentError
 from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
@@ -25,32 +23,17 @@ from stormcast.chaos.backends.base import (
     MemberError,
     Unsupported,
 )
-from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
-from stormcast.chaos.backends.kubernetes.direct import DirectWay
+from stormcast.chaos.backends.kubernetes.api import ApiServer
 from stormcast.chaos.backends.kubernetes.leases import MOST_AT_ONCE, Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
-from stormcast.chaos.backends.kubernetes.pods import (
-    JOURNALS_VARIABLE,
-    MemberPod,
-    journals_bound,
-)
-from stormcast.chaos.backends.kubernetes.release import (
-    choose_pods,
-    find_release,
-    member_pods,
-    read_token,
-)
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.release_access import ReleaseAccess
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from stormcast.chaos.backends.kubernetes.settings import member_config
-from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
-from stormcast.node.reading.quantities import SETTING_SIZE
 
-RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
-NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
-CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
 """Seconds from each renewal for which members stay frozen: much longer than other pauses, as they
@@ -58,19 +41,6 @@ are not to go on where the API server is slow with all the journals."""
 FREEZE_SPREAD: Final = 1.0
 """The most seconds from the first to the last member that is frozen: less than the shortest time,
 with `timing: fast`, after which a member suspects one that is silent."""
-BY_ITSELF: Final = frozenset(
-    {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
-)
-"""Features that need keepers and members, but no agent."""
-_ITS_OWN_KEY: Final = "members of a release have its key, and no run one of its own; drop `sealed`"
-NO_POD_HAS: Final = {
-    "keys": _ITS_OWN_KEY,
-    "change-keys": _ITS_OWN_KEY,
-    "rule-over-members": "each pod has an agent of its own, which sees only the frames to its "
-    "member; name one member in `to` of a rule that counts (occurrence, times), and `kind: DATA` "
-    "where it selects by connection",
-}
-"""Features that members in pods never have, and why."""
 
 
 class KubernetesBackend:
@@ -87,20 +57,9 @@ class KubernetesBackend:
         server: ApiServer | None = None,
         ca_file: str = "",
     ) -> None:
-        self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
-        self._release = release or os.environ.get(RELEASE_VARIABLE, "")
-        self._kubeconfig = kubeconfig
+        self._release = ReleaseAccess(namespace, release, kubeconfig, server, ca_file)
         self._test_protocols: dict[str, Mapping[str, Mapping[str, Any]]] = {}
         """By member, the test protocols with which it is started."""
-        self._server = server
-        ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
-        self._way = DirectWay(ca_file) if ca_file else None
-        """To keepers and agents; None: through the API server."""
-        self._journals = journals_bound()
-        if most := os.environ.get(JOURNALS_VARIABLE):
-            self._journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
-        self._found: Api | None = None
-        self._features: Mapping[str, str | None] | None = None
         self._plan: ClusterPlan | None = None
         self._claim = ""
         """The name of this run for keepers; it ends at random, because two runs may have one
@@ -111,24 +70,9 @@ class KubernetesBackend:
         self._bites_before: Bites = {}
         self._bites: Bites = {}
 
-    # -- Where ---------------------------------------------------------------------------------
-
-    @property
-    def _api(self) -> Api:
-        """The API server's client, made when it is first needed."""
-        if self._found is None:
-            namespace = ""
-            if self._server is None:
-                self._server, namespace = open_api(self._kubeconfig)
-            chosen = self._namespace or namespace or "default"
-            self._found = Api(self._server, chosen, self._way)
-        return self._found
-
     def features(self) -> Mapping[str, str | None]:
         """Return the features that all agents of the release have, by asking each of them."""
-        if self._features is None:
-            self._features = _features_of_agents(self._api, self._release, self._threads)
-        return self._features
+        return self._release.features(self._threads)
 
     def open(self, plan: ClusterPlan) -> None:
         """Claim the first pods of the release for this run, and end the members that run there."""
@@ -137,16 +81,8 @@ class KubernetesBackend:
         for need in sorted(plan.needs):
             if why := self.features().get(need, "this version does not have it"):
                 raise Unsupported(f"kubernetes has no {need}: {why}")
-        release = find_release(self._api, self._release)
-        pods = choose_pods(
-            member_pods(self._api, release), len(plan.members), release, self._api.namespace
-        )
-        token = read_token(self._api, pods[0])
+        made = self._release.take_pods(plan.names)
         self._plan = plan
-        made = {
-            name: MemberPod(self._api, pod, name, token, self._journals)
-            for name, pod in zip(plan.names, pods, strict=True)
-        }
         self._pods = RunPods(made, self._threads)
         self._claim = f"{plan.run}-{token_hex(4)}"
         self._pods.each(lambda pod: pod.claim(self._claim))
@@ -171,8 +107,7 @@ class KubernetesBackend:
         if pods:
             pods.each(lambda pod: pod.give_back(self._claim))
             self._threads.shutdown()
-        if self._way is not None:
-            self._way.close()
+        self._release.close()
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -265,9 +200,7 @@ class KubernetesBackend:
 
     def exits(self) -> list[MemberExit]:
         """Return the ends of all incarnations so far."""
-        return self._pods.exits(
-            lambda: member_pods(self._api, find_release(self._api, self._release))
-        )
+        return self._pods.exits(self._release.pods)
 
     def _pod(self, name: str) -> MemberPod:
         """Return a member's pod for a verb that changes it: whether it lives is then asked anew."""
@@ -341,35 +274,6 @@ def _check_one_moment(stopped: Sequence[tuple[float, float]]) -> None:
             f"it took {spread:.1f} s until all members were frozen, where {FREEZE_SPREAD:g} s are "
             "the most: the API server or a node is slow"
         )
-
-
-def _features_of_agents(
-    api: Api, release_name: str, threads: ThreadPoolExecutor
-) -> Mapping[str, str | None]:
-    """Return by feature None where all agents of a release have it, else a reason why not."""
-    release = find_release(api, release_name)
-    pods = member_pods(api, release)
-    first = choose_pods(pods, 1, release, api.namespace)[0]
-    there = [pod for pod in pods if not pod.trouble]
-    token = read_token(api, first)
-    asked = [MemberPod(api, pod, pod.name, token) for pod in there]
-    missing = "no driver of this version does it"
-    found: dict[str, str | None] = {**dict.fromkeys(FEATURES), **NO_POD_HAS, **ONLY_SIMULATED}
-    for answer in threads.map(_features_of_agent, asked):
-        for feature in set(FEATURES) - BY_ITSELF:
-            found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
-    return found
-
-
-def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
-    """Return the features of one agent; where there is none, the reason under the key "".
-    BackendError if it does not answer: what it could do, nobody knows."""
-    try:
-        return pod.agent.features()
-    except AgentError as error:
-        if pod.pod.has_agent:
-            raise BackendError(str(error)) from None
-        return {"": str(error)}
 
 
 def _less(now: Bites, before: Bites) -> Bites:

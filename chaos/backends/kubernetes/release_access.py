@@ -1,0 +1,134 @@
+"""The way to the pods of one release: the API server that knows them, and what their keepers and
+agents ask of whoever asks them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from stormcast.chaos.agent.client import AgentError
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
+from stormcast.chaos.backends.kubernetes.direct import DirectWay
+from stormcast.chaos.backends.kubernetes.pods import JOURNALS_VARIABLE, MemberPod, journals_bound
+from stormcast.chaos.backends.kubernetes.release import (
+    Pod,
+    choose_pods,
+    find_release,
+    member_pods,
+    read_token,
+)
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
+from stormcast.node.reading.quantities import SETTING_SIZE
+
+RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
+NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
+CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
+BY_ITSELF: Final = frozenset(
+    {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
+)
+"""Features that need keepers and members, but no agent."""
+_ITS_OWN_KEY: Final = "members of a release have its key, and no run one of its own; drop `sealed`"
+NO_POD_HAS: Final = {
+    "keys": _ITS_OWN_KEY,
+    "change-keys": _ITS_OWN_KEY,
+    "rule-over-members": "each pod has an agent of its own, which sees only the frames to its "
+    "member; name one member in `to` of a rule that counts (occurrence, times), and `kind: DATA` "
+    "where it selects by connection",
+}
+"""Features that members in pods never have, and why."""
+
+
+class ReleaseAccess:
+    """One release, which is looked for when it is first needed."""
+
+    def __init__(
+        self,
+        namespace: str = "",
+        release: str = "",
+        kubeconfig: str = "",
+        server: ApiServer | None = None,
+        ca_file: str = "",
+    ) -> None:
+        self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
+        self._release = release or os.environ.get(RELEASE_VARIABLE, "")
+        self._kubeconfig = kubeconfig
+        self._server = server
+        ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
+        self._way = DirectWay(ca_file) if ca_file else None
+        """To keepers and agents; None: through the API server."""
+        self.journals = journals_bound()
+        """The most bytes of journals and logs that are fetched of a member."""
+        if most := os.environ.get(JOURNALS_VARIABLE):
+            self.journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
+        self._found: Api | None = None
+        self._features: Mapping[str, str | None] | None = None
+
+    @property
+    def _api(self) -> Api:
+        """The API server's client, made when it is first needed."""
+        if self._found is None:
+            namespace = ""
+            if self._server is None:
+                self._server, namespace = open_api(self._kubeconfig)
+            chosen = self._namespace or namespace or "default"
+            self._found = Api(self._server, chosen, self._way)
+        return self._found
+
+    def features(self, threads: ThreadPoolExecutor) -> Mapping[str, str | None]:
+        """Return by feature None where all agents of the release have it, else a reason why not.
+        The agents are asked the first time."""
+        if self._features is None:
+            release = find_release(self._api, self._release)
+            pods = member_pods(self._api, release)
+            first = choose_pods(pods, 1, release, self._api.namespace)[0]
+            there = [pod for pod in pods if not pod.trouble]
+            token = read_token(self._api, first)
+            asked = [MemberPod(self._api, pod, pod.name, token) for pod in there]
+            self._features = _common_features(threads.map(_features_of_agent, asked))
+        return self._features
+
+    def pods(self) -> list[Pod]:
+        """Return the member pods of the release, as the API server sees them now."""
+        return member_pods(self._api, find_release(self._api, self._release))
+
+    def take_pods(self, names: Sequence[str]) -> dict[str, MemberPod]:
+        """Return the first pods of the release, one for each of these members; BackendError if
+        there are fewer, or one does not run."""
+        release = find_release(self._api, self._release)
+        pods = choose_pods(
+            member_pods(self._api, release), len(names), release, self._api.namespace
+        )
+        token = read_token(self._api, pods[0])
+        return {
+            name: MemberPod(self._api, pod, name, token, self.journals)
+            for name, pod in zip(names, pods, strict=True)
+        }
+
+    def close(self) -> None:
+        """Close connections to pods."""
+        if self._way is not None:
+            self._way.close()
+
+
+def _common_features(answers: Iterable[Mapping[str, str | None]]) -> Mapping[str, str | None]:
+    """Return by feature None where all agents of a release have it, else a reason why not."""
+    missing = "no driver of this version does it"
+    found: dict[str, str | None] = {**dict.fromkeys(FEATURES), **NO_POD_HAS, **ONLY_SIMULATED}
+    for answer in answers:
+        for feature in set(FEATURES) - BY_ITSELF:
+            found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
+    return found
+
+
+def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
+    """Return the features of one agent; where there is none, the reason under the key "".
+    BackendError if it does not answer: what it could do, nobody knows."""
+    try:
+        return pod.agent.features()
+    except AgentError as error:
+        if pod.pod.has_agent:
+            raise BackendError(str(error)) from None
+        return {"": str(error)}
