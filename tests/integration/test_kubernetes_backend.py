@@ -21,8 +21,9 @@ from stormcast.chaos.backends.base import (
     MemberError,
     MemberPlan,
 )
-from stormcast.chaos.backends.kubernetes import KubernetesBackend, leases, pods
+from stormcast.chaos.backends.kubernetes import KubernetesBackend, keeper_client, leases
 from stormcast.chaos.backends.kubernetes import backend as backend_module
+from stormcast.chaos.backends.kubernetes.keeper_client import KeeperClient
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.faults import Partition
@@ -285,15 +286,15 @@ def test_members_that_are_frozen_in_the_middle_of_a_renewal_stay_so(
     backend.open(plan(tmp_path))
     backend.start("n0")
     backend.pause("n0")
-    in_the_middle, keep = threading.Event(), MemberPod.keep
+    in_the_middle, ask = threading.Event(), KeeperClient.ask
 
-    def slow(pod: MemberPod, method: str, target: str, *rest: Any) -> Any:
+    def slow(keeper: KeeperClient, method: str, target: str, *rest: Any) -> Any:
         if target == "/renew":
             in_the_middle.set()
             time.sleep(0.5)
-        return keep(pod, method, target, *rest)
+        return ask(keeper, method, target, *rest)
 
-    monkeypatch.setattr(MemberPod, "keep", slow)
+    monkeypatch.setattr(KeeperClient, "ask", slow)
     assert in_the_middle.wait(5.0)
     backend.freeze()
     time.sleep(LEASE_SECONDS + 1.0)
@@ -450,7 +451,7 @@ def test_a_container_that_was_started_again_is_told_with_the_reason_of_the_clust
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The keeper is gone with its member, so the run breaks off; the API server knows why."""
-    monkeypatch.setattr(pods, "BACK_SECONDS", 0.0)
+    monkeypatch.setattr(keeper_client, "BACK_SECONDS", 0.0)
 
     def kill(said: str) -> None:
         if "waiting for the workload" in said and 1 not in cluster.troubles:
@@ -522,7 +523,7 @@ def test_a_pod_that_is_gone_takes_nobody_elses_journals_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is judged by a part of the traces, but it is there to be read."""
-    monkeypatch.setattr(pods, "BACK_SECONDS", 0.0)
+    monkeypatch.setattr(keeper_client, "BACK_SECONDS", 0.0)
     tell = kill_second_keeper(cluster, threading.Event())
     run_on(backend, parse_scenario(IN_PODS), 1, out=make_fresh(tmp_path, "run"), tell=tell)
 

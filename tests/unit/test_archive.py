@@ -18,14 +18,14 @@ from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import archive, memory
 from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend
 from stormcast.chaos.backends.kubernetes.http_pool import (
     MAX_REPLY,
     Request,
     TooLongError,
     read_bounded,
 )
-from stormcast.chaos.backends.kubernetes.pods import MemberPod, journals_bound
+from stormcast.chaos.backends.kubernetes.journals import journals_bound
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.chaos.backends.kubernetes.release_access import ReleaseAccess
 from stormcast.node.control.client import Reply
@@ -270,7 +270,7 @@ def test_what_a_keeper_says_is_shown_as_one_line() -> None:
     body = b'{"error": "no\\n\\u001b[2J"}'
     member, _keeper = pod(Reply(400, "application/json", body), 0)
     with pytest.raises(BackendError) as refused:
-        member.keep("GET", "/state")
+        member.keeper.ask("GET", "/state")
     assert str(refused.value) == "demo-0: GET /state: no \\x1b[2J"
 
 

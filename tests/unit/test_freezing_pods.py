@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, pods
+from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, keeper_client
 from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
@@ -81,8 +81,8 @@ def member(keeper: Any) -> MemberPod:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    monkeypatch.setattr(pods, "AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(pods, "BACK_SECONDS", 1.0)
+    monkeypatch.setattr(keeper_client, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(keeper_client, "BACK_SECONDS", 1.0)
     monkeypatch.setattr(backend, "FREEZE_SPREAD", 0.3)
     made = Run()
     yield made

@@ -89,7 +89,7 @@ class KubernetesBackend:
         self._leases = Leases(self._claim, tuple(self._pods))
         self._leases.start()
         self._pods.each(MemberPod.kill)
-        self._pods.each(lambda pod: pod.keep("DELETE", "/journals"))
+        self._pods.each(lambda pod: pod.keeper.ask("DELETE", "/journals"))
         if self._pods.have_agents:
             self._pods.each(lambda pod: pod.agent.clear())
             self._bites_before = self._pods.bites()

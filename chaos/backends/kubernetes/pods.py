@@ -3,62 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.backends.kubernetes.api import Api
-from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.http_pool import MAX_REPLY, TooLongError, UnreachableError
-from stormcast.chaos.backends.kubernetes.memory import memory_limit
+from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
+from stormcast.chaos.backends.kubernetes.journals import JOURNALS_BYTES, Journals
+from stormcast.chaos.backends.kubernetes.keeper_client import (
+    KeeperClient,
+    SilentError,
+    patiently,
+    words_of,
+)
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
 from stormcast.node.control.client import Reply
 from stormcast.node.core.errors import NodeError
-from stormcast.node.core.names import one_line
-from stormcast.node.trace.files import read_traces
 
-KEEPER: Final = "keeper"
 AGENT: Final = "agent"
 CLAIM_SECONDS: Final = 30.0
 """Seconds that a keeper waits for a run's next claim before it ends the run's member."""
-JOURNAL_SECONDS: Final = 120.0
-"""Seconds that it may take to fetch all journals of a member."""
-JOURNALS_BYTES: Final = 1 << 30
-"""Bytes of all journals and logs of a member, unless a variable says more: what one incarnation's
-journal may hold."""
-JOURNALS_SHARE: Final = 8
-"""The part of a container's memory that the journals of one member may take, unless a variable says
-more: whoever judges a run holds the traces of all members."""
-BACK_SECONDS: Final = 15.0
-"""Seconds for which a member is frozen, or journals are asked for, where no keeper answers: the
-kubelet starts a keeper again that has ended, and the journals outlive it."""
-AGAIN_SECONDS: Final = 0.5
-JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
 _BY_SIGNAL: Final = 128
 """A container that ended by a signal has this exit code and the signal's number on top."""
 
-T = TypeVar("T")
-
-
-def journals_bound() -> int:
-    """Return the bytes of journals and logs that are fetched of a member: a pod that was taken over
-    must not have the container ended that fetches them."""
-    limit = memory_limit()
-    return JOURNALS_BYTES if limit is None else min(JOURNALS_BYTES, limit // JOURNALS_SHARE)
-
 
 class LostError(BackendError):
     """A pod, its keeper or its agent was started anew during a run, or its lease has lapsed."""
-
-
-class SilentError(BackendError):
-    """A keeper does not answer."""
 
 
 class MemberPod:
@@ -87,56 +62,29 @@ class MemberPod:
         self._told: tuple[int, ...] = ()
         """The codes with which the last incarnation ends if it does what it was told."""
         self.agent = AgentClient(self._ask_agent)
+        self.keeper = KeeperClient(api, pod, name, token)
+        self._journals = Journals(self.keeper, name, journals)
         self._api = api
         self._token = token
-        self._journals = journals
-        """The most bytes of journals and logs that are fetched."""
-
-    # -- Its keeper ------------------------------------------------------------------------------
-
-    def keep(
-        self, method: str, target: str, body: object = None, timeout: float = 10.0
-    ) -> dict[str, Any]:
-        """Send one request to the keeper; BackendError if it does not answer or refuses."""
-        return self._value(self._reply(method, target, body, timeout), f"{method} {target}")
-
-    def _value(self, reply: Reply, what: str) -> dict[str, Any]:
-        value = reply.value()
-        if not reply.is_ok or not isinstance(value, dict):
-            raise BackendError(f"{self.pod.name}: {what}: {_said(reply)}")
-        return value
-
-    def _reply(
-        self,
-        method: str,
-        target: str,
-        body: object,
-        timeout: float = 10.0,
-        most: int = MAX_REPLY,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
-        port = self.pod.port(KEEPER)
-        try:
-            return self._api.ask(port, method, target, body, self._token, timeout, most, into)
-        except UnreachableError as error:
-            raise SilentError(f"the keeper of {self.name} does not answer: {error}") from None
 
     def claim(self, run: str) -> bool:
         """Claim the pod for a run, or renew the claim; returns whether the claim is new."""
-        is_fresh: bool = self.keep("POST", "/claim", {"run": run, "lease": CLAIM_SECONDS})["fresh"]
+        asked = {"run": run, "lease": CLAIM_SECONDS}
+        is_fresh: bool = self.keeper.ask("POST", "/claim", asked)["fresh"]
         return is_fresh
 
     def start(self, config: dict[str, Any]) -> None:
         """Start a new incarnation of the member."""
-        self.incarnations.append(self.keep("POST", "/start", {"config": config})["incarnation"])
+        started = self.keeper.ask("POST", "/start", {"config": config})
+        self.incarnations.append(started["incarnation"])
         self.is_paused, self.stopped = False, None
         self.seen_alive, self.end, self._told = time.monotonic(), None, ()
 
     def kill(self) -> None:
         """End the member at once, if it runs."""
-        reply = self._reply("POST", "/kill", {})
+        reply = self.keeper.reply("POST", "/kill", {})
         if not reply.is_ok and reply.status != _BUSY:
-            raise BackendError(f"{self.pod.name}: POST /kill: {_said(reply)}")
+            raise BackendError(f"{self.pod.name}: POST /kill: {words_of(reply)}")
         self.is_paused = False
         if reply.is_ok:
             # The keeper refuses where no member runs, and else answers when it has ended.
@@ -146,17 +94,17 @@ class MemberPod:
 
     def stop(self) -> None:
         """Have the member leave."""
-        self.keep("POST", "/stop", {})
+        self.keeper.ask("POST", "/stop", {})
         self._told = TOLD_TO_LEAVE
 
     def pause(self, lease: float) -> None:
         """Pause the member for `lease` seconds."""
-        self._check_pause(self.keep("POST", "/pause", {"lease": lease}))
+        self._check_pause(self.keeper.ask("POST", "/pause", {"lease": lease}))
         self.is_paused = True
 
     def resume(self) -> None:
         """Resume the member."""
-        self._check_pause(self.keep("POST", "/resume", {}))
+        self._check_pause(self.keeper.ask("POST", "/resume", {}))
         self.is_paused = False
 
     def freeze(self, lease: float) -> None:
@@ -166,7 +114,7 @@ class MemberPod:
             return
         first = time.monotonic()
         try:
-            last, reply = _patiently(lambda: (time.monotonic(), self._pause_last(lease)))
+            last, reply = patiently(lambda: (time.monotonic(), self._pause_last(lease)))
         except SilentError:
             self.is_lost = True
             raise
@@ -174,7 +122,7 @@ class MemberPod:
             # It has ended, and its keeper tells how.
             self.is_alive()
             return
-        answer = self._value(reply, "POST /pause")
+        answer = self.keeper.value(reply, "POST /pause")
         self._check_pause(answer)
         if not self.is_paused:
             # A request before may have paused it, though no answer came.
@@ -184,7 +132,7 @@ class MemberPod:
     def _pause_last(self, lease: float) -> Reply:
         # Not a later one, which a keeper has that was started anew.
         asked = {"lease": lease, "incarnation": self.incarnations[-1]}
-        return self._reply("POST", "/pause", asked)
+        return self.keeper.reply("POST", "/pause", asked)
 
     def _check_pause(self, answer: Mapping[str, Any]) -> None:
         """Raise LostError if a pause of this run has ended by itself: the judge would believe that
@@ -198,7 +146,7 @@ class MemberPod:
         """Whether the incarnation that this run started last still runs."""
         now = time.monotonic()
         try:
-            state = self.keep("GET", "/state")
+            state = self.keeper.ask("GET", "/state")
         except BackendError:
             self.is_lost = True
             raise
@@ -238,53 +186,16 @@ class MemberPod:
     def ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 whatever the member says
         """Send one request to the member; MemberError if it does not answer or refuses."""
         try:
-            reply = self._reply(method, f"/member{target}", body)
+            reply = self.keeper.reply(method, f"/member{target}", body)
         except BackendError as error:
             raise MemberError(str(error)) from None
         if not reply.is_ok:
-            raise MemberError(f"{self.name}: {method} {target}: {reply.status} {_said(reply)}")
+            raise MemberError(f"{self.name}: {method} {target}: {reply.status} {words_of(reply)}")
         return reply.value()
 
     def collect(self, folder: Path) -> dict[str, bytes]:
         """Fetch the member's journals and logs into the folder of the run; returns the traces."""
-        place = folder / self.name / "journal"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        # Named at no time: whatever ends this process, it leaves nothing behind.
-        with TemporaryFile(dir=place.parent) as tar:
-            self._fetch_journals(tar)
-            try:
-                found = unpack_untrusted(tar, place)
-            except BadArchive as error:
-                raise BackendError(f"the journals of {self.name} are refused: {error}") from None
-        traces: dict[str, bytes] = {}
-        for life, number in enumerate(self.incarnations, 1):
-            came = place / f"{number:06}"
-            if came.name not in found:
-                raise BackendError(
-                    f"a journal of {self.name} is gone: another run has the pod, or it was replaced"
-                )
-            if (log := came / "member.log").exists():
-                log.replace(folder / self.name / f"{self.name}-{life}.log")
-            if (journal := came / "journal").is_dir():
-                traces.update(read_traces(journal))
-        return traces
-
-    def _fetch_journals(self, tar: IO[bytes]) -> None:
-        """Write the tar of the journals and logs into a file as it comes."""
-        try:
-            reply = _patiently(lambda: self._journals_reply(tar))
-        except TooLongError:
-            raise BackendError(
-                f"the journals of {self.name} have more than {self._journals} bytes: make the run "
-                f"shorter, or set {JOURNALS_VARIABLE} to more, such as 4GiB"
-            ) from None
-        if not reply.is_ok:
-            raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
-
-    def _journals_reply(self, tar: IO[bytes]) -> Reply:
-        tar.seek(0)
-        tar.truncate()
-        return self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals, tar)
+        return self._journals.fetch(folder, self.incarnations)
 
     # -- Its agent -------------------------------------------------------------------------------
 
@@ -303,13 +214,13 @@ class MemberPod:
         """Undo what a run did here, and have the pod's own member start. Where an agent or a keeper
         cannot be reached, its lease lapses by itself."""
         with suppress(NodeError):
-            if self.keep("GET", "/state")["run"] != run:
+            if self.keeper.ask("GET", "/state")["run"] != run:
                 # The claim was refused, or has lapsed: what acts here may be another run's.
                 return
             if self.pod.has_agent:
                 self.agent.clear()
         with suppress(NodeError):
-            self.keep("POST", "/give-back", {"run": run})
+            self.keeper.ask("POST", "/give-back", {"run": run})
 
     # -- Leases ----------------------------------------------------------------------------------
 
@@ -319,27 +230,9 @@ class MemberPod:
         if self.claim(run):
             raise LostError(f"the keeper of {self.name} was started anew in the middle of the run")
         if pause is not None:
-            self._check_pause(self.keep("POST", "/renew", {"lease": pause}))
+            self._check_pause(self.keeper.ask("POST", "/renew", {"lease": pause}))
         if is_applied:
             try:
                 self.agent.renew(lease)
             except LeaseLapsedError as error:
                 raise LostError(f"the network of {self.name} has healed: {error}") from None
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Return what `ask` returns; ask again for `BACK_SECONDS` while no keeper answers."""
-    until = time.monotonic() + BACK_SECONDS
-    while True:
-        try:
-            return ask()
-        except SilentError:
-            if time.monotonic() > until:
-                raise
-        time.sleep(AGAIN_SECONDS)
-
-
-def _said(reply: Reply) -> str:
-    value = reply.value()
-    text = value.get("error", value) if isinstance(value, dict) else value
-    return one_line(text)

@@ -12,7 +12,8 @@ from stormcast.chaos.agent.client import AgentError
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
 from stormcast.chaos.backends.kubernetes.direct import DirectWay
-from stormcast.chaos.backends.kubernetes.pods import JOURNALS_VARIABLE, MemberPod, journals_bound
+from stormcast.chaos.backends.kubernetes.journals import JOURNALS_VARIABLE, journals_bound
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.release import (
     Pod,
     choose_pods,
