@@ -13,7 +13,7 @@ from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core import wire
 from stormcast.node.protocols.port import Frame
-from stormcast.node.stack.stack import Stack
+from stormcast.node.stack.departing import Departing
 
 MOST = 30
 """Times that a member may send one receiver frames of one identity. A question that made progress
@@ -27,9 +27,9 @@ def most_alike(
     """How often the most frequent identity of control frames was sent to one receiver, its protocol
     and its kind."""
     sent: Counter[tuple[bytes, int]] = Counter()
-    take = Stack._take_frames
+    take = Departing.take
 
-    def taken(self: Stack, now: float) -> list[Frame]:
+    def taken(self: Departing, now: float) -> list[Frame]:
         frames = take(self, now)
         sent.update(
             (b"".join(bytes(head[part]) for part in wire.IDENTITY), dest)
@@ -38,7 +38,7 @@ def most_alike(
         return frames
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stack, "_take_frames", taken)
+        patch.setattr(Departing, "take", taken)
         run_scenario(scenario, seed, min_bites=0)
     (identity, _dest), times = sent.most_common(1)[0]
     return times, identity[1], identity[0]
