@@ -118,7 +118,7 @@ class FdAll3(Layer):
         self.tracked = frozenset()
         self._rest()
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         config = self.config
         return {
             "suspect_after": config.patience * config.interval,

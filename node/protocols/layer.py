@@ -73,7 +73,7 @@ class Layer:
     def stop(self, now: float) -> None:
         """Stop work, because the member leaves; send what still has to be sent."""
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         """Return what the configuration promises a checker, in seconds and counts."""
         return {}
 

@@ -174,7 +174,7 @@ class Merge3(Layer):
         self._latest = {}
         self.cancel("resume")
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         config = self.config
         return {
             "info_spacing": max(config.min_interval, config.max_interval / 2),

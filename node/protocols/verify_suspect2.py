@@ -135,7 +135,7 @@ class VerifySuspect2(Layer):
         self._doubts.clear()
         self._set_timer()
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         return {"verify_after": self.config.timeout, "verify_within": 2 * self.config.timeout}
 
     def on_suspected(self, members: Iterable[Address], now: float) -> None:

@@ -27,7 +27,7 @@ turn of its own. What comes beyond is recorded later, with a count."""
 _AT_ONCE: Final = ("probe-", "fragment-")
 """Reasons that a checker reads, and that no stranger brings about: recorded in their turn."""
 
-Bounds = dict[str, int | float]
+Bounds = dict[str, float]
 
 
 class Record:

@@ -106,7 +106,7 @@ class FdSock2(Layer):
         self._suspicions.clear()
         self._found.clear()
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         config = self.config
         return {
             "connect_within": config.patience,

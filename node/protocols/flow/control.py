@@ -61,7 +61,7 @@ class FlowControl(Layer):
         self.cancel("ask")
         self.cancel("answer")
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         return {
             "max_credits": self._max,
             "ask_within": self.config.max_block_time,

@@ -185,7 +185,7 @@ class Gms(Layer):
             self._merging.on_timer(what, now)
         self._follow(now)
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         """Return the seconds that joins, leaves, merges and the acks of a view may take."""
         config = self.config
         rounds = config.max_join_attempts or float("inf")

@@ -247,7 +247,7 @@ class Multicast:
             if wire.GROUP in self._port.waiting:
                 self.retention.on_blocked(now)
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         """Return what this configuration promises a checker: C1 in seconds and counts (`inf`:
         nothing)."""
         config, timing = self._state.config, self._state.pacer.timing

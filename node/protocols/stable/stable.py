@@ -93,7 +93,7 @@ class Stable(Layer):
         self.cancel("gossip")
         self.cancel("resume")
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         config = self.config
         return {
             "vote_within": 2 * config.desired_avg_gossip or inf,

@@ -196,7 +196,7 @@ class Unicast:
             self._lifetimes.schedule(receiver, now)
         self._resync.repace(soon, now)
 
-    def bounds(self) -> dict[str, int | float]:
+    def bounds(self) -> dict[str, float]:
         """Return what this configuration promises a checker: C1 and L1 in seconds and counts
         (`inf`: nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
