@@ -251,7 +251,7 @@ def is_withholding(port: Port, peer: int, config: WindowSettings, *, is_multicas
     )
 
 
-def request_bounds(config: WindowSettings, timing: Timing, interval: float) -> dict[str, float]:
+def request_bounds(config: WindowSettings, timing: Timing, interval: float) -> dict[str, Any]:
     """Return what is promised of requests (C1), and after how many seconds all is repaired."""
     looks = config.window_messages / (MAX_REQUESTS_PER_LOOK * config.max_xmit_req_size)
     return {

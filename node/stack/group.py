@@ -302,7 +302,7 @@ class Group:
 
     # -- Promises and gauges ---------------------------------------------------------------------
 
-    def bounds(self) -> dict[str, dict[str, float]]:
+    def bounds(self) -> dict[str, dict[str, Any]]:
         """Return what each protocol promises, by its name."""
         multicast = self.multicast.bounds()
         if self.stable is not None:

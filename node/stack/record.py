@@ -3,7 +3,7 @@ and handed over, what was refused, how full everything is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node import trace
 from stormcast.node.core.strangers import Pace
@@ -27,7 +27,9 @@ turn of its own. What comes beyond is recorded later, with a count."""
 _AT_ONCE: Final = ("probe-", "fragment-")
 """Reasons that a checker reads, and that no stranger brings about: recorded in their turn."""
 
-Bounds = dict[str, float]
+Bounds = dict[str, Any]
+"""Numbers by name. Were they called floats, compiled code would make whole ones floats, too, and
+traces would tell."""
 
 
 class Record:
@@ -131,7 +133,7 @@ class Record:
         self._outbox.gauge(now)
 
 
-def _loosened(name: str, bound: float, lateness: float) -> float:
+def _loosened(name: str, bound: Any, lateness: float) -> Any:  # noqa: ANN401 see Bounds
     """Return a bound for turns that may be late: what is due comes later, and two that follow each
     other are closer when the first was late."""
     if name.endswith("_within"):

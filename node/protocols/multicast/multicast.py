@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import inf
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
@@ -247,7 +247,7 @@ class Multicast:
             if wire.GROUP in self._port.waiting:
                 self.retention.on_blocked(now)
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Any]:
         """Return what this configuration promises a checker: C1 in seconds and counts (`inf`:
         nothing)."""
         config, timing = self._state.config, self._state.pacer.timing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from stormcast.node.core import wire
 from stormcast.node.protocols.multicast.inbound import Inbound
@@ -36,7 +36,7 @@ class Reports(Protocol):
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for."""
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Any]:
         """Return what is promised of acks (C1)."""
 
 
@@ -64,7 +64,7 @@ class Silence:
     def finish_turn(self, now: float) -> None:
         """Nothing is ever wanted."""
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Any]:
         """Promise nothing."""
         return {}
 
@@ -150,7 +150,7 @@ class AckDelivered:
         )
         self._port.control(entry.peer, wire.ACK, self._protocol, value, transmission=transmission)
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Any]:
         """Return what is promised of acks (C1)."""
         config, timing = self._state.config, self._pacer.timing
         return {

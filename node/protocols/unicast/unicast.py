@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
@@ -196,12 +197,12 @@ class Unicast:
             self._lifetimes.schedule(receiver, now)
         self._resync.repace(soon, now)
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Any]:
         """Return what this configuration promises a checker: C1 and L1 in seconds and counts
         (`inf`: nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
         interval = config.xmit_interval
-        promised = {
+        promised: dict[str, Any] = {
             "ack_within": config.ack_within(),
             "ack_spacing": timing.ack_delay if timing.adaptive else interval,
             "ack_threshold": config.threshold(),
