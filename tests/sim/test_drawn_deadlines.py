@@ -81,6 +81,23 @@ def test_who_may_not_find_the_others_when_it_is_started_is_one(action: faults.Ac
     assert not gives_nothing_up(with_steps(CRASH, other))
 
 
+@pytest.mark.parametrize("setting", ["max_rank_to_reply", "max_join_attempts"])
+def test_so_is_a_setting_by_which_who_is_started_hears_of_nobody(setting: str) -> None:
+    """Only the coordinator would answer, and it has just died: so it was in seed 4400790."""
+    protocol = "PING" if setting == "max_rank_to_reply" else "GMS"
+    crashed = with_steps(CRASH)
+    cluster = replace(crashed.cluster, protocols=((protocol, ((setting, 1),)),))
+    assert not gives_nothing_up(replace(crashed, cluster=cluster))
+    assert gives_nothing_up(replace(crashed, cluster=cluster, timeline=()))
+
+
+def test_a_group_on_a_network_that_always_loses_frames_has_none() -> None:
+    """It may part although no fault acts: so it did in seed 5500429."""
+    calm = with_steps()
+    assert gives_nothing_up(calm)
+    assert not gives_nothing_up(replace(calm, network=faults.Link(corrupt=0.09)))
+
+
 def test_so_is_a_load_that_is_sent_while_some_are_away() -> None:
     """It is never for these: so it was in seed 606060174."""
     parted = with_steps(Step(at=1.0, action=faults.Partition(shape="halves"), duration=2.0))

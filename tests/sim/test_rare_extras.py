@@ -16,7 +16,7 @@ from stormcast.chaos.campaigns.generate import generate, is_group
 from stormcast.chaos.campaigns.generate.extras import EXTRAS, Extra, with_extras
 from stormcast.chaos.campaigns.generate.extras.changes import never_repairs
 from stormcast.chaos.campaigns.generate.extras.later import LATEST
-from stormcast.chaos.campaigns.generate.extras.tuning import OUTBOXES
+from stormcast.chaos.campaigns.generate.extras.tuning import OUTBOXES, SLOWEST_REPAIR
 from stormcast.chaos.campaigns.search import run_seed
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.language.scenario import Scenario
@@ -152,6 +152,20 @@ def test_settings_are_drawn_that_nothing_else_draws() -> None:
         "STABLE.repeat_interval", "PING.max_rank_to_reply", "STATIC.break_on_coord_rsp",
         "UDP.queue_frames", "TCP.receive_queue", "TCP_NIO2.queue_frames",
     }  # fmt: skip  # a list of words
+
+
+def test_small_queues_are_drawn_where_all_can_be_repaired() -> None:
+    """A view has to leave a coordinator in one turn, and what is repeated for a dead member has to
+    end; and a run has time for what four frames in three seconds repair."""
+    met: dict[bool, set[object]] = {True: set(), False: set()}
+    for scenario in scenarios("rare settings"):
+        assert scenario.limits.run >= SLOWEST_REPAIR
+        settings = [pair for _name, values in scenario.cluster.protocols for pair in values]
+        queues = {value for name, value in settings if name in ("queue_frames", "receive_queue")}
+        met[bool(scenario.needs)] |= queues
+        if dict(scenario.cluster.settings).get("max_retransmit_time") == 0:
+            assert not queues
+    assert met == {True: {30}, False: {4, 30}}
 
 
 def test_outboxes_are_small() -> None:
