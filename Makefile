@@ -83,6 +83,8 @@ COMPILED := .venv-compiled
 
 compiled: setup ## Build a wheel whose protocols are compiled (needs a C compiler; docs/adr/0005)
 	@command -v cc >/dev/null || { echo "no C compiler: apt-get install gcc libc6-dev" >&2; exit 2; }
+	@test -e "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
+		{ echo "no Python.h for $$($(BIN)/python -V): apt-get install python3-dev" >&2; exit 2; }
 	rm -rf $(WHEELS)
 	STORMCAST_COMPILED=1 $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(WHEELS) .
 	@ls $(WHEELS)/*.whl
