@@ -37,6 +37,24 @@ def of_window(bound: str) -> Column:
     return F.when(F.col("is_multicast"), of_protocol(bound)).otherwise(of_unicast(bound))
 
 
+def with_longest(
+    rows: DataFrame, tables: Tables, hearers: DataFrame, key: list[str], bound: str
+) -> DataFrame:
+    """Make `within` the longest of what a row's member and all its hearers promise: where they
+    answer each other, the slowest sets the pace. Rows without a hearer go, and those of which one
+    promises nothing. `hearers` has for each row its key, its protocol, and `hearer`."""
+    theirs = of_protocol(bound)
+    longest = (
+        with_promises(hearers, tables, "hearer")
+        .groupBy(*key)
+        .agg(F.max(theirs).alias("theirs"), F.min(theirs.isNotNull()).alias("all_promise"))
+        .where("all_promise")
+        .drop("all_promise")
+    )
+    both = rows.join(longest, key, how="inner")
+    return both.withColumn("within", F.greatest("within", "theirs")).drop("theirs")
+
+
 def unhindered(
     rows: DataFrame, tables: Tables, member: str, start: Column, end: Column
 ) -> DataFrame:

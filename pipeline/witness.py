@@ -15,11 +15,13 @@ _VERBS: Final = {
     "delivered": "delivered from",
     "retransmitted": "resent to",
     "requested": "requested from",
+    "answered": "answered to",
     "purged": "purged for",
     "skipped": "skipped from",
     "overheard": "overheard from",
 }
 _GROUP_KINDS: Final = frozenset({*_VERBS, "acked", "conn", "sync", "alarm"})
+_COUNTED: Final = frozenset({"requested", "answered"})
 _OF_APPLICATION: Final = frozenset({"offered", "cut", "handed", "abandoned"})
 _PARTIAL: Final = 1
 
@@ -150,7 +152,7 @@ def _notes(event: Row) -> str:
         notes.append("joining")
     # Not `event.count`: a row is a tuple, which has a method of that name.
     asked = event["count"]
-    if event.kind == "requested" and asked != event.hi - event.lo + 1:
+    if event.kind in _COUNTED and asked != event.hi - event.lo + 1:
         notes.append(f"{asked} of them")
     return f" ({', '.join(notes)})" if notes else ""
 

@@ -32,6 +32,7 @@ RANGES: Final = (
     "offered",
     "handed",
     "abandoned",
+    "answered",
 )
 """Kinds of events about `lo..hi`."""
 COUNTED: Final = ("sent", "delivered", "handed")

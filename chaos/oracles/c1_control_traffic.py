@@ -14,7 +14,7 @@ from stormcast.chaos.oracles import (
     c1_resends,
 )
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation, longest
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, Event
 
@@ -129,8 +129,9 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
             return
         if event.kind not in TRAFFIC:
             continue
-        within = member.bound(event.protocol, "quiet_within")
-        if within is None or not _is_heard(evidence, member, event):
+        hearers = _hearers(evidence, member, event)
+        within = longest([member, *hearers], event.protocol, "quiet_within") if hearers else None
+        if within is None:
             continue
         if event.time <= quiet + within + evidence.long_travel:
             continue
@@ -142,8 +143,9 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
         yield Violation(event.time, detail, ((member, event),))
 
 
-def _is_heard(evidence: Evidence, member: Member, event: Event) -> bool:
-    """Whether the peer of an event still lives; of the group, any other member."""
+def _hearers(evidence: Evidence, member: Member, event: Event) -> list[Member]:
+    """Return the living members that an event is for: its peer, or of the group all others."""
     if event.peer == GROUP:
-        return any(other.lives for other in evidence.members.values() if other is not member)
-    return evidence.find(event.peer).lives
+        return [one for one in evidence.members.values() if one.lives and one is not member]
+    peer = evidence.find(event.peer)
+    return [peer] if peer.lives else []

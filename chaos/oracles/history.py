@@ -159,6 +159,18 @@ class Member:
         return sum(span.overlap(start, end) for span in self.paused)
 
 
+def longest(members: Iterable[Member], protocol: int, bound: str) -> float | None:
+    """Return the longest of what members promise: where they answer each other, the slowest of them
+    sets the pace. None: one of them promises nothing."""
+    found = 0.0
+    for each in members:
+        within = each.bound(protocol, bound)
+        if within is None:
+            return None
+        found = max(found, within)
+    return found
+
+
 class Batches:
     """Events that each hold a range of seqnos of one numbering, found by a seqno."""
 

@@ -6,10 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
+from stormcast.chaos.oracles import l1_answers
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, last_view, was_outside
-from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, SenderLife, Span, Violation
+from stormcast.chaos.oracles.history import (
+    EPSILON,
+    Epoch,
+    Member,
+    SenderLife,
+    Span,
+    Violation,
+    longest,
+)
 from stormcast.chaos.oracles.lives import freezes
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
@@ -18,13 +27,15 @@ from stormcast.node.trace import BLOCKED, PURGED, SENT, UNBLOCKED, Event
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries without an ack, senders that fall silent with messages unacked, lanes that wait
-    for room that is there, and multicasts that a sender keeps although all members have them."""
+    for room that is there, requests answered in part, and multicasts that a sender keeps although
+    all members have them."""
     for epoch in evidence.unicasts.epochs():
         yield from _unacked(evidence, epoch)
         yield from _unflushed(epoch)
     for member in evidence.members.values():
         yield from _multicasts_unacked(evidence, member)
         yield from _blocked_for_ever(evidence, member)
+        yield from l1_answers.violations(member)
     for entry in evidence.unicasts.entries():
         yield from _unrepeated(evidence, entry)
     for stream in evidence.groups.streams.values():
@@ -180,7 +191,9 @@ def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
     if not stream.sent or not sender.lives:
         return
     last = stream.sent[-1]
-    within = sender.bound(last.protocol, "purge_within")
+    view = last_view(sender)
+    others = map(evidence.find, view.members) if view is not None else ()
+    within = longest([sender, *others], last.protocol, "purge_within")
     if within is None:
         return
     due = evidence.rest + within + evidence.long_travel

@@ -13,6 +13,7 @@ from typing import Final
 
 from stormcast.node.trace import (
     ABANDONED,
+    ANSWERED,
     DELIVERED,
     HANDED,
     JOINED,
@@ -29,7 +30,7 @@ from stormcast.node.trace import (
 MOST: Final = 1 << 62
 """No seqno, number or bound of a record reaches this: sums of two stay numbers of 64 bits."""
 RANGES: Final = frozenset(
-    {SENT, DELIVERED, REQUESTED, RETRANSMITTED, PURGED, OFFERED, HANDED, ABANDONED}
+    {SENT, DELIVERED, REQUESTED, RETRANSMITTED, PURGED, OFFERED, HANDED, ABANDONED, ANSWERED}
 )
 """Events about `lo..hi`."""
 COUNTED: Final = frozenset({SENT, DELIVERED, HANDED})

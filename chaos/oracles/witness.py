@@ -13,6 +13,7 @@ from stormcast.node.trace import (
     ABANDONED,
     ACKED,
     ALARM,
+    ANSWERED,
     BELIEVED,
     BLOCKED,
     CONN,
@@ -49,10 +50,12 @@ _VERBS = {
     DELIVERED: "delivered from",
     RETRANSMITTED: "resent to",
     REQUESTED: "requested from",
+    ANSWERED: "answered to",
     PURGED: "purged for",
     SKIPPED: "skipped from",
     OVERHEARD: "overheard from",
 }
+_COUNTED = frozenset({REQUESTED, ANSWERED})
 _OF_APPLICATION = frozenset({OFFERED, CUT, HANDED, ABANDONED})
 _GROUP_KINDS = frozenset({*_VERBS, ACKED, CONN, SYNC, ALARM})
 
@@ -181,6 +184,6 @@ def _notes(event: Event) -> str:
         notes.append("a part")
     if event.kind == REQUESTED and event.stream == JOINING:
         notes.append("joining")
-    if event.kind == REQUESTED and event.count != event.hi - event.lo + 1:
+    if event.kind in _COUNTED and event.count != event.hi - event.lo + 1:
         notes.append(f"{event.count} of them")
     return f" ({', '.join(notes)})" if notes else ""

@@ -99,6 +99,11 @@ def _overlap(ranges: Ranges, lo: int, hi: int) -> Ranges:
     return [(max(first, lo), min(last, hi)) for first, last in ranges if last >= lo and first <= hi]
 
 
+def count_seqnos(ranges: Ranges) -> int:
+    """Return how many seqnos some ranges have."""
+    return sum(hi - lo + 1 for lo, hi in ranges)
+
+
 def split_ranges(ranges: Ranges, most_seqnos: int, most_ranges: int) -> list[tuple[Ranges, int]]:
     """Cut ascending ranges into requests, each with how many seqnos it asks for."""
     requests: list[tuple[Ranges, int]] = []

@@ -56,6 +56,7 @@ CREDIT: Final = 27
 CUT: Final = 28
 EXIT: Final = 29
 OVERHEARD: Final = 30
+ANSWERED: Final = 31
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -88,6 +89,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
     CUT: "cut",
     EXIT: "exit",
     OVERHEARD: "overheard",
+    ANSWERED: "answered",
 }
 
 WALL_VARIABLE: Final = "SC_WALL_NS"

@@ -128,6 +128,15 @@ class Tracer:
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
         )  # fmt: skip  # a record's columns
 
+    def answered(
+        self, now: float, *, protocol: int, peer: int, conn: int, count: int, lo: int, hi: int
+    ) -> None:
+        """Record that a peer's request for `count` of `lo..hi` came: what is resent to it next is
+        the answer."""
+        self.records.append(
+            (trace.ANSWERED, 0, protocol, 0, peer, conn, 0, 0, count, lo, hi, 0, 0, 0, 0, now)
+        )
+
     # -- What receivers report ----------------------------------------------------------------
 
     def requested(

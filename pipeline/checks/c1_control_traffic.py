@@ -16,8 +16,15 @@ from stormcast.pipeline.checks import (
     c1_requests,
     c1_resends,
 )
-from stormcast.pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
+from stormcast.pipeline.promises import (
+    of_protocol,
+    of_unicast,
+    unhindered,
+    with_longest,
+    with_promises,
+)
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, plain, union, violations
 
@@ -68,13 +75,7 @@ def _not_quiet(tables: Tables) -> DataFrame:
     windows again, and an alarm makes them request missing messages after all: the time runs from
     there.
     """
-    living = tables.members.living("peer")
-    crowd = tables.members.incarnations.groupBy("run").agg(
-        F.sum(F.col("lives").cast("int")).alias("living")
-    )
-    calm = tables.groups.calm.join(crowd, "run", how="left").select(
-        "run", "calm", "long_travel", "living"
-    )
+    calm = tables.groups.calm.select("run", "calm", "long_travel")
     late = (
         tables.events.where(F.col("kind").isin(*TRAFFIC))
         .join(F.broadcast(calm), "run", how="inner")
@@ -83,13 +84,12 @@ def _not_quiet(tables: Tables) -> DataFrame:
     promised = with_promises(late, tables, "short_id").withColumn(
         "within", of_protocol("quiet_within")
     )
-    upto = F.col("calm") + words.EPSILON + F.col("within") + F.col("long_travel")
-    loud = promised.where(F.col("time") > upto)
-    others = F.col("living") - (F.col("ended") == words.INFINITY).cast("int")
-    to_group = loud.where((F.col("peer") == words.GROUP) & (others > 0))
-    to_one = loud.join(F.broadcast(living), ["run", "peer"], how="left_semi")
+    is_loud = F.col("time") > F.col("calm") + words.EPSILON + F.col("within") + F.col("long_travel")
+    loud = keep(promised.where(is_loud))
+    key = ["run", "short_id", "number"]
+    both = with_longest(loud, tables, _hearers(tables, loud), key, "quiet_within")
     return violations(
-        to_group.unionByName(to_one),
+        both.where(is_loud),
         GUARANTEE,
         time="time",
         detail=F.format_string(
@@ -98,4 +98,15 @@ def _not_quiet(tables: Tables) -> DataFrame:
             plain("within"),
         ),
         witness=[event("short_id", "number")],
+    )
+
+
+def _hearers(tables: Tables, loud: DataFrame) -> DataFrame:
+    """Return the living members that events are for: of those to the group all but their writer."""
+    living = F.broadcast(tables.members.living("hearer"))
+    is_of_group = (F.col("peer") == words.GROUP) & (F.col("hearer") != F.col("short_id"))
+    return (
+        loud.select("run", "short_id", "number", "protocol", "peer")
+        .join(living, "run", how="inner")
+        .where(is_of_group | (F.col("peer") == F.col("hearer")))
     )

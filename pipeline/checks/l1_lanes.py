@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.promises import of_protocol, with_promises
+from stormcast.pipeline.promises import of_protocol, with_longest, with_promises
 from stormcast.pipeline.ranges import gaps
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
@@ -85,7 +85,8 @@ def _to_the_group(waiting: DataFrame, complete: DataFrame, guarantee: str) -> Da
 
 def _complete(tables: Tables, waiting: DataFrame) -> DataFrame:
     """Return the senders of multicasts of whose last view every other member has delivered all that
-    its window expects: run, sender. Who waits to multicast its first is a sender, too."""
+    its window expects: run, sender, members (of that view). Who waits to multicast its first is a
+    sender, too."""
     pair = ["run", "sender", "receiver"]
     last_views = tables.groups.views.groupBy("run", F.col("short_id").alias("sender")).agg(
         F.max_by("members", "place").alias("members")
@@ -122,7 +123,8 @@ def _complete(tables: Tables, waiting: DataFrame) -> DataFrame:
         .unionByName(owed.where("has_none").select("run", "sender"))
         .distinct()
     )
-    return streams.select("run", "sender").join(incomplete, ["run", "sender"], how="left_anti")
+    whole = streams.select("run", "sender", "members")
+    return whole.join(incomplete, ["run", "sender"], how="left_anti")
 
 
 def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
@@ -139,7 +141,7 @@ def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
     living = tables.members.living("sender")
     upto = F.coalesce(F.col("purged"), F.lit(0).cast("bigint"))
     candidates = (
-        tables.groups.streams.join(complete, ["run", "sender"], how="left_semi")
+        tables.groups.streams.join(complete, ["run", "sender"], how="inner")
         .join(F.broadcast(living), ["run", "sender"], how="left_semi")
         .join(sent, ["run", "sender"], how="inner")
         .join(purged, ["run", "sender"], how="left")
@@ -148,9 +150,13 @@ def _kept(tables: Tables, complete: DataFrame, guarantee: str) -> DataFrame:
         .withColumn("protocol", F.col("sent.protocol"))
         .where(F.col("purged") < F.col("high"))
     )
+    promised = with_promises(candidates, tables, "sender").withColumn(
+        "within", of_protocol("purge_within")
+    )
+    members = F.explode("members").alias("hearer")
+    hearers = promised.select("run", "sender", "protocol", members)
     found = (
-        with_promises(candidates, tables, "sender")
-        .withColumn("within", of_protocol("purge_within"))
+        with_longest(promised, tables, hearers, ["run", "sender"], "purge_within")
         .withColumn("due", F.col("rest") + F.col("within") + F.col("long_travel"))
         .where(F.col("end") >= F.col("due"))
     )

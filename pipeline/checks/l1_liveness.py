@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import l1_lanes
+from stormcast.pipeline.checks.l1_answers import answered_in_part
 from stormcast.pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
 from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
@@ -22,11 +23,13 @@ GUARANTEE: Final = "L1"
 
 
 def liveness(tables: Tables) -> DataFrame:
-    """Find deliveries without an ack, senders that fall silent, and lanes that wait for nothing."""
+    """Find deliveries without an ack, senders that fall silent, requests answered in part, and
+    lanes that wait for nothing."""
     return union(
         _acked_late(tables),
         _unflushed(tables),
         _unrepeated(tables),
+        answered_in_part(tables, GUARANTEE),
         *l1_lanes.parts(tables, GUARANTEE),
     )
 

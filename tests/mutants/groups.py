@@ -462,6 +462,37 @@ def multicast_requests_without_limit(patches: Patches) -> None:
     patches.put(asking, "request_missing", request_missing)
 
 
+class _ResendsOne:
+    """An `Outgoing` that repeats one batch, and no more."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._has_resent = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outgoing, name)
+
+    def resend(self, *what: Any) -> None:
+        if not self._has_resent:
+            self._has_resent = True
+            self._outgoing.resend(*what)
+
+
+@mutant("UNICAST3 note, example 45/50", ("L1",), REPAIRING)
+def multicast_requests_are_answered_in_part(patches: Patches) -> None:
+    """A request for multicasts is answered with the first missing batch only."""
+    old = Feedback.on_request
+
+    @patches.method(Feedback)
+    def on_request(self: Feedback, *request: Any) -> None:
+        outgoing = self._outgoing
+        self._outgoing = _ResendsOne(outgoing)  # type: ignore[assignment]
+        try:
+            old(self, *request)
+        finally:
+            self._outgoing = outgoing
+
+
 @mutant("M-12", ("C1",), ("tcp", "tcp-nio2", "tcp-no-retransmit"))
 def announces_without_repair(patches: Patches) -> None:
     """The highest seqno is announced even where nothing is retransmitted."""

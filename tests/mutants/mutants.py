@@ -875,10 +875,6 @@ BLIND: Final[dict[str, Blind]] = {
         f"{_IS_REMEMBERED}nothing",
         "tests/sim/test_unicast_reconnect.py",
     ),
-    "request-answered-in-part": Blind(
-        "the rest is asked for again and follows, and a run waits for what still comes",
-        "tests/sim/test_unicast_timing.py",
-    ),
     "asks-before-the-turn-ends": Blind(
         "a trace does not say which frames came in one turn",
         "tests/unit/test_unicast_entries.py",

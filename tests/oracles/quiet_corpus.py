@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stormcast.node.core import wire
 from tests.oracles.corpus import broken, sound
-from tests.oracles.group_corpus import SILENT, nakack2
+from tests.oracles.group_corpus import SILENT, mcast, nakack2
 from tests.oracles.held_corpus import CASES
 from tests.oracles.story import Story
 
@@ -219,3 +220,50 @@ def a_slow_network_is_nothing_that_was_done(s: Story) -> None:
     """G1: "... nothing may be lost either, unless something was done to the run"."""
     s.at(0.0).fault("delay", name="network", late=0.1).a_group("n0", "n1").at(0.6).inquires()
     s.at(1.0).casts(1, 5).casts(6).at(1.1).takes(1, 5).at(5.0).alarms(6, epoch=1)
+
+
+# -- Members whose settings are changed ------------------------------------------------------------
+
+
+def settings_change(s: Story, member: str) -> Story:
+    """A setting of a member is changed at 1.5 s; nobody knows what the member promises then."""
+    s.at(1.5).fault("set-attribute", member=member, attribute="max_xmit_req_size", value=1)
+    return s.bites(1, do="set-attribute")
+
+
+def n1_asks_late(s: Story) -> None:
+    s.at(1.0).sends(1, 5).sends(6, 10).at(1.1).delivers(1, 5).acks(5)
+    settings_change(s, "n1").at(8.0).requests(6, 10).at(8.01).resends(6, 10)
+    s.at(8.02).delivers(6, 10).acks(10).purges(1, 10).ends(20.0)
+
+
+@sound(quiet_within=2.0)
+def what_a_member_with_changed_settings_asks_for_late_is_resent_late(s: Story) -> None:
+    """C1: "A conversation lasts as long as the slowest of those who take part promises"."""
+    n1_asks_late(s)
+
+
+def n1_acks_late(s: Story, changed: str) -> None:
+    settings_change(s.a_clean_exchange(), changed).at(3.0).quiet(3.0).at(6.0).acks(5).ends(20.0)
+
+
+@sound(quiet_within=2.0)
+def a_conversation_with_one_whose_settings_changed_may_last(s: Story) -> None:
+    n1_acks_late(s, "n0")
+
+
+@broken("C1", quiet_within=2.0, witness=("n1#4 t=6.000 acked to n0 conn 1 up to seqno 5",))
+def the_settings_of_a_third_member_excuse_no_conversation(s: Story) -> None:
+    n1_acks_late(s, "n2")
+
+
+@sound(protocols=nakack2(quiet_within=3.0))
+def a_group_with_one_whose_settings_changed_may_not_fall_silent(s: Story) -> None:
+    settings_change(s.a_group().a_clean_cast(), "n2").quiet(5.0).at(8.1).announces(5).ends(20.0)
+
+
+@sound(protocols=mcast(purge_within=2.0))
+def one_whose_settings_changed_may_keep_a_sender_from_dropping_what_all_have(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).confirms(5)
+    settings_change(s, "n1").quiet(3.0).ends(20.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stormcast.node.core import wire
+from tests.oracles.answer_corpus import CASES
 from tests.oracles.corpus import broken, sound
-from tests.oracles.quiet_corpus import CASES
 from tests.oracles.story import Story
 
 __all__ = ["CASES"]

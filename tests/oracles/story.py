@@ -144,6 +144,14 @@ class Story:
         more["stream"] = 1
         return self._batch(trace.RETRANSMITTED, who, to, lo, hi or lo, **more)
 
+    def is_asked(
+        self, lo: int, hi: int = 0, who: str = "n0", by: str = "n1", *, count: int = 0
+    ) -> Self:
+        """A request of a receiver comes, for all of these unicasts or for so many."""
+        hi = hi or lo
+        count = count or hi - lo + 1
+        return self._note(trace.ANSWERED, who, by, conn=1, lo=lo, hi=hi, count=count)
+
     def purges(
         self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, conn: int = 1
     ) -> Self:
@@ -471,6 +479,14 @@ class Story:
         """Multicast again, to all or to who asked; `of` somebody else whose messages they are."""
         hi = hi or lo
         return self._cast(trace.RETRANSMITTED, who, to, lo, hi, stream=1, conn=IDS[of] if of else 0)
+
+    def is_asked_for_casts(
+        self, lo: int, hi: int = 0, who: str = "n0", by: str = "n1", *, count: int = 0
+    ) -> Self:
+        """A request of a receiver comes, for all of these multicasts or for so many."""
+        hi = hi or lo
+        count = count or hi - lo + 1
+        return self._group_note(trace.ANSWERED, who, by, lo=lo, hi=hi, count=count)
 
     def takes(
         self,

@@ -106,6 +106,16 @@ def test_so_is_a_load_that_is_sent_while_some_are_away() -> None:
     assert not gives_nothing_up(replace(parted, workload=(*parted.workload, late)))
 
 
+def test_so_is_one_that_is_sent_while_mcast_may_suspect_a_member_that_takes_nothing() -> None:
+    """It was excluded, and the load never for it, in seed 8754887739."""
+    stalled = with_steps(Step(at=1.0, action=faults.Stall(member="n1"), duration=3.0))
+    late = replace(stalled.workload[0], start=2.0)
+    loaded = replace(stalled, workload=(*stalled.workload, late))
+    assert stalled.cluster.stack != "mcast"
+    assert gives_nothing_up(loaded)
+    assert not gives_nothing_up(replace(loaded, cluster=replace(loaded.cluster, stack="mcast")))
+
+
 def test_messages_in_pieces_have_deadlines_too() -> None:
     """Whoever comes amid such a message is not owed it, and all others are."""
     large = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stormcast.node import trace
+from stormcast.node.core.gaps import count_seqnos
 from stormcast.node.protocols.multicast.baselines import Baselines
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.state import ALARM, Streams
@@ -42,7 +43,7 @@ class Alarms:
             protocol=state.generation.protocol,
             peer=entry.peer,
             epoch=entry.epoch,
-            count=sum(hi - lo + 1 for lo, hi in gaps),
+            count=count_seqnos(gaps),
             lo=gaps[0][0],
             hi=gaps[-1][1],
             text=f"a gap stands for {state.config.gap_alarm:g}s and nothing is retransmitted: "

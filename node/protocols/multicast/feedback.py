@@ -5,7 +5,7 @@ from __future__ import annotations
 from stormcast.node.core.codec import unpack_ranges_untrusted
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.gaps import Ranges
+from stormcast.node.core.gaps import Ranges, count_seqnos
 from stormcast.node.core.wire import Head, told_apart
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.baselines import Baselines
@@ -76,6 +76,15 @@ class Feedback:
         own = self._state.own
         if ranges[-1][1] > own.high:
             raise BadFrame("request-beyond-sent")
+        self._port.tracer.answered(
+            now,
+            protocol=self._state.generation.protocol,
+            peer=head.source,
+            conn=0,
+            count=count_seqnos(ranges),
+            lo=ranges[0][0],
+            hi=ranges[-1][1],
+        )
         for stored in own.covering(ranges):
             self._outgoing.resend(stored, head.source, now)
         if ranges[0][0] <= own.low:

@@ -7,6 +7,7 @@ from typing import Final
 from stormcast.node.core import wire
 from stormcast.node.core.codec import unpack_ranges_untrusted
 from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.gaps import count_seqnos
 from stormcast.node.core.serial import is_newer
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.unicast.entries import SenderEntry
@@ -82,6 +83,15 @@ class Feedback:
         if ranges[-1][1] > window.low + window.capacity and self._every_conn:
             raise BadFrame("request-beyond-window")
         entry.heard_at = now
+        self._port.tracer.answered(
+            now,
+            protocol=self._protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            count=count_seqnos(ranges),
+            lo=ranges[0][0],
+            hi=ranges[-1][1],
+        )
         for stored in window.covering(ranges):
             self._resend(entry, stored, now)
         if ranges[0][0] <= window.low and self._has_stamps:

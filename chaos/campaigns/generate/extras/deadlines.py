@@ -36,6 +36,8 @@ CALM: Final = (
     faults.ChangeKeys,
 )
 """Steps through which one who is started is heard."""
+MCAST: Final = "mcast"
+"""The stack whose senders suspect a member that takes nothing (`slow_member_timeout`)."""
 FINDS_LESS: Final = frozenset({"max_rank_to_reply", "max_join_attempts"})
 """Settings by which one who is started hears of nobody while the coordinator that died is still in
 the view of the others, or is told too late."""
@@ -111,10 +113,15 @@ def _finds_its_group(scenario: Scenario) -> bool:
 def _is_sent_to_all(scenario: Scenario) -> bool:
     """Whether each load of multicasts begins while all members are in one view: one that is sent
     when some are away is never for these."""
-    parted = min(
-        (step.at for step in scenario.timeline if not isinstance(step.action, CALM)), default=inf
-    )
+    parted = min((step.at for step in scenario.timeline if _may_part(step, scenario)), default=inf)
     return all(load.start < parted for load in scenario.workload if load.do == "multicast")
+
+
+def _may_part(step: Step, scenario: Scenario) -> bool:
+    """Whether a step may part the group: MCAST suspects a member that takes nothing, too."""
+    if isinstance(step.action, faults.Stall):
+        return scenario.cluster.stack == MCAST
+    return not isinstance(step.action, CALM)
 
 
 def _last(scenario: Scenario) -> float:
