@@ -162,8 +162,9 @@ class Turns:
         if application.unhanded:
             deliveries = application.take_unhanded(deliveries)
         if deliveries:
-            if stack.views:
-                application.hand_over(deliveries, stack.views)
+            views = stack.pending_news.views
+            if views:
+                application.hand_over(deliveries, views)
             else:
                 application.on_deliveries(deliveries)
             self.is_wanted = False

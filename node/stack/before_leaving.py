@@ -36,6 +36,11 @@ class BeforeLeaving:
         """At the last look: the number of open messages, and the sum of the confirmed seqnos."""
         self._moved_at = 0.0
 
+    @property
+    def has_left(self) -> bool:
+        """Whether this member has left its group; without one, whether it may end."""
+        return self.is_over if self._group is None else self._group.has_left
+
     def start(self, now: float) -> None:
         """Begin to wait, unless that has begun already."""
         if self.look_at == inf and not self.is_over:

@@ -7,30 +7,28 @@ to send. The simulator and a real process run this same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, Hash64
-from stormcast.node.core.errors import require
 from stormcast.node.core.model import Address, Delivery, View
 from stormcast.node.protocols.events import Install, Role
 from stormcast.node.protocols.multicast import Multicast
-from stormcast.node.protocols.port import Abandoned, Frame, Port
-from stormcast.node.protocols.testing import TEST_PROTOCOLS
+from stormcast.node.protocols.port import Frame, Port
 from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
-from stormcast.node.settings.rules import losing_below
 from stormcast.node.settings.transports import STREAMS
 from stormcast.node.stack.accepting import Acceptor
-from stormcast.node.stack.attributes import Attributes
 from stormcast.node.stack.before_leaving import BeforeLeaving
+from stormcast.node.stack.changes import Changes
 from stormcast.node.stack.departing import Departing
 from stormcast.node.stack.group import Group
 from stormcast.node.stack.handover import HandOver
+from stormcast.node.stack.news import PendingNews
 from stormcast.node.stack.outbox import Outbox
 from stormcast.node.stack.positions import MulticastPositions, UnicastPositions
 from stormcast.node.stack.receiving import Receiver
@@ -42,23 +40,6 @@ from stormcast.node.trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from stormcast.node.keys.seals import Seals
-
-
-class News(NamedTuple):
-    """The results of turns besides frames and deliveries."""
-
-    views: list[View]
-    """Views that were installed, in order."""
-    links: list[tuple[int, bool]]
-    """Monitored connections to open (True) or to close, by peer."""
-    located: list[Address]
-    """Members that were named, and say where they are."""
-    abandoned: list[Abandoned]
-    """Messages that were accepted and have been given up."""
-    proved: Sequence[Address] = ()
-    """Strangers that were proved to be where they say."""
-    doubted: Sequence[int] = ()
-    """Short ids of strangers that proved it before, and have to prove it again."""
 
 
 class Stack:
@@ -110,6 +91,9 @@ class Stack:
         flow = self.group.flow if self.group is not None else {}
         self.outbox = Outbox(address, port, settings.outbox_bytes, has_group=self.group is not None)
         self._before_leaving = BeforeLeaving(self.outbox, self.unicast, self.group)
+        self.pending_news = PendingNews(port, self.outbox, self._before_leaving)
+        self.has_news, self.take_news = self.pending_news.is_any, self.pending_news.take
+        """Methods of the news, as each turn asks whether there are any."""
         self.acceptor = Acceptor(settings, self.outbox, flow, hash64)
         self.try_send = self.acceptor.try_send
         """The acceptor's own method, as each message passes it."""
@@ -123,9 +107,6 @@ class Stack:
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
         )
         self._seals = seals
-        self._departing = Departing(settings.transport_config, port, self._test_protocols, seals)
-        self._passed = self._departing.passed
-        """The list of that object, as it is looked at in each turn."""
         self._receiver = Receiver(
             port,
             self.unicast,
@@ -138,9 +119,17 @@ class Stack:
         self.receive = self._receiver.receive
         """The receiver's own method, as each datagram passes it."""
         self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
-        self._attributes = Attributes(settings, self.unicast, self.multicast)
-        self.views: list[View] = []
-        """Views that were installed since `take_news`, in order."""
+        self._departing = Departing(settings.transport_config, port, self._test_protocols, seals)
+        self._passed = self._departing.passed
+        """The list of that object, as it is looked at in each turn."""
+        self.test_protocols = self._test_protocols.listed
+        """The test protocols' own method, as all that follow are those of the changes."""
+        changes = Changes(
+            settings, self.unicast, self.multicast, self._test_protocols, self._let_pass
+        )
+        self.set_attribute = changes.set_attribute
+        self.set_test_protocol = changes.set_test_protocol
+        self.unrepaired_test_protocols = changes.unrepaired_test_protocols
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
@@ -159,7 +148,7 @@ class Stack:
     @property
     def has_left(self) -> bool:
         """Whether this member has left its group; without one, whether it may end."""
-        return self._before_leaving.is_over if self.group is None else self.group.has_left
+        return self._before_leaving.has_left
 
     def stop(self, now: float) -> list[Frame]:
         """End: send what windows still admit, ack what is pending, end the trace."""
@@ -205,32 +194,6 @@ class Stack:
         if (self._port.deliveries or self._port.withheld) and not self._test_protocols.is_on:
             self._hand_over.run(self._now)
         return self._hand_over.take()
-
-    # -- What a turn leads to ----------------------------------------------------------------------
-
-    def has_news(self) -> bool:
-        """Whether `take_news` would return anything, or this member has left."""
-        port = self._port
-        return bool(
-            self.views
-            or self.outbox.has_abandoned
-            or port.links
-            or port.located
-            or port.proved
-            or port.doubted
-            or self.has_left
-        )
-
-    def take_news(self) -> News:
-        """Return the results since the last call, besides frames and deliveries."""
-        port = self._port
-        views, self.views = self.views, []
-        links, port.links = port.links, []
-        located, port.located = port.located, {}
-        proved, port.proved = port.proved, []
-        doubted, port.doubted = port.doubted, []
-        abandoned = self.outbox.take_abandoned()
-        return News(views, links, list(located.values()), abandoned, proved, doubted)
 
     # -- The network's side --------------------------------------------------------------------
 
@@ -373,7 +336,7 @@ class Stack:
                 # A member that is alone purges its own multicasts as it sends them.
                 outbox.wake()
 
-    # -- Membership and commands -----------------------------------------------------------------
+    # -- Views -----------------------------------------------------------------------------------
 
     def install_view(self, view: View, now: float) -> None:
         """Install a view by hand, which no membership protocol made."""
@@ -394,40 +357,9 @@ class Stack:
         self._unreliable.on_view(view)
         self.unicast.on_view(shorts, now)
         self._hand_over.on_view(shorts, now)
-        self.views.append(view)
-
-    def set_attribute(self, name: str, value: object, now: float) -> None:
-        """Change a setting at run time: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of
-        another protocol, `DISCARD.up` of a test protocol."""
-        protocol, _dot, attribute = name.rpartition(".")
-        if protocol not in TEST_PROTOCOLS:
-            self._attributes.set(name, value, self._test_protocols.layers(), now)
-            return
-        require(
-            any(test_protocol["name"] == protocol for test_protocol in self.test_protocols()),
-            f"{name}: no {protocol} in the stack; put it in first",
-        )
-        self.set_test_protocol(protocol, {attribute: value}, now)
+        self.pending_news.views.append(view)
 
     # -- Test protocols ------------------------------------------------------------------------
-
-    def set_test_protocol(
-        self, name: str, values: Mapping[str, object] | None, now: float, above: str = ""
-    ) -> None:
-        """Put a test protocol in, above another protocol (by default the transport), or change
-        the one that is there; without values take it out."""
-        self._let_pass(self._test_protocols.put(name, values, above, now), now)
-
-    def test_protocols(self) -> list[dict[str, object]]:
-        """The test protocols, top to bottom."""
-        return self._test_protocols.listed()
-
-    def unrepaired_test_protocols(self) -> list[str]:
-        """Return the test protocols that lose multicasts which nobody will ask for again."""
-        multicast = self.multicast
-        if multicast is None or multicast.config.retransmits:
-            return []
-        return losing_below(self.settings.multicast or "", self._test_protocols.layers())
 
     def _let_pass(self, let: Let, now: float) -> None:
         """Pass on what test protocols released, down and up."""

@@ -228,7 +228,7 @@ def test_a_view_outlasts_the_messages_of_the_one_before_it_that_failed(
     with pytest.raises(MemoryError):
         two.b.install_view(alone, two.now)
     two.b.end_turn(two.now)
-    assert two.b.views[-1] == alone
+    assert two.b.pending_news.views[-1] == alone
     two.b.set_consuming(True, two.now)
     assert [bytes(one) for batch in two.b.take_deliveries() for one in batch] == [b"last"]
 

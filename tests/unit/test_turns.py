@@ -47,6 +47,7 @@ class Member:
         self.frames: list[Any] = []
         self.news: News | None = None
         self.views: list[View] = []
+        self.pending_news: Any = self
         self.has_left = False
         self.is_full = self.is_held = False
         self.room: Any = self
