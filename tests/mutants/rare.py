@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from stormcast.node.core import acks, gaps, wire
-from stormcast.node.protocols import merge3, port
+from stormcast.node.protocols import port
 from stormcast.node.protocols.frag import LEAST_EXPIRY, Reassembler
 from stormcast.node.protocols.gms import repeats
-from stormcast.node.protocols.merge3 import Merge3
+from stormcast.node.protocols.merge3 import Merge3, merge3
 from stormcast.node.protocols.multicast import feedback
 from stormcast.node.protocols.multicast.alarms import Alarms
 from stormcast.node.protocols.multicast.asking import Asking

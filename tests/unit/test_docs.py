@@ -535,7 +535,7 @@ def test_every_example_is_a_stack(
 
 REFUSING = {
     "gms.md": ("protocols/gms",),
-    "merge3.md": ("protocols/merge3.py",),
+    "merge3.md": ("protocols/merge3",),
     "fd_all3.md": ("protocols/fd_all3.py",),
     "fd_sock2.md": ("protocols/fd_sock2",),
     "verify_suspect2.md": ("protocols/verify_suspect2.py",),
