@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from stormcast.node.core import wire
 from stormcast.node.core.model import Address
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.coordinator import Coordinator
     from stormcast.node.protocols.gms.newcomers import Newcomers
     from stormcast.node.protocols.gms.state import Membership
-
-_PAST: Final = 20
-"""Finished merges that are remembered, so that a late request does not begin one again."""
 
 
 class Inquiry:
@@ -140,19 +137,3 @@ class Inquiry:
         self._doubtful = {}
         self._named = 0
         self._waiting = set()
-
-
-class PastMerges:
-    """The merges that are over, the latest of them."""
-
-    def __init__(self) -> None:
-        self._merges: dict[MergeId, None] = {}
-
-    def __contains__(self, merge: MergeId) -> bool:
-        return merge in self._merges
-
-    def add(self, merge: MergeId) -> None:
-        """Note that a merge is over."""
-        self._merges[merge] = None
-        if len(self._merges) > _PAST:
-            del self._merges[next(iter(self._merges))]

@@ -49,6 +49,10 @@ class MergePart(NamedTuple):
     partners: frozenset[int]
     """Members whose own view, when they were asked, contained the member this is sent to."""
 
+    def mutual(self, held: View) -> frozenset[int]:
+        """Return the members that were in this member's view, and had this member in theirs."""
+        return frozenset(member.short for member in held.members) & self.partners
+
 
 class ViewNotice(NamedTuple):
     """A view to install."""
