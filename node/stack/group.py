@@ -1,37 +1,24 @@
-"""The protocols of one member's group: makes them, and passes events from one to others.
-
-Protocols know nothing of each other. They enqueue events, and only `on_event` passes an event on:
-read it to see how a suspicion leads to a view, and a view to windows.
-"""
+"""The protocols of one member's group: their life, their frames, and their time."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.model import View
 from stormcast.node.core.timers import Timers
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols import events as said
-from stormcast.node.protocols.events import Event, Install, Role
-from stormcast.node.protocols.fd_all3 import FdAll3
-from stormcast.node.protocols.fd_sock2 import FdSock2
-from stormcast.node.protocols.flow import Mfc, Ufc, WindowsBelow
-from stormcast.node.protocols.gms import Gms
-from stormcast.node.protocols.layer import Layer, MemberContext
-from stormcast.node.protocols.merge3 import Merge3
+from stormcast.node.protocols.events import Role
+from stormcast.node.protocols.flow import WindowsBelow
+from stormcast.node.protocols.layer import MemberContext
 from stormcast.node.protocols.multicast import Multicast
 from stormcast.node.protocols.port import Port
-from stormcast.node.protocols.stable import Stable
-from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
 from stormcast.node.settings import StackSettings
-from stormcast.node.settings.protocols import DISCOVERIES, RELIABLE_MULTICAST
-from stormcast.node.stack.positions import MulticastPositions
+from stormcast.node.stack.events import Adopt, Events
+from stormcast.node.stack.group_protocols import make_protocols
 
-Adopt = Callable[[Install, float], None]
 Route = Callable[[Head, bytes, float], None]
 
 NO_SIGN_OF_LIFE: Final = frozenset({wire.DISCOVERY, wire.MERGE3, wire.FD_SOCK2})
@@ -54,50 +41,19 @@ class Group:
         self.role = role
         self.has_left = False
         self._port = port
-        self._adopt = adopt
         self._timers: Timers[tuple[int, str]] = Timers()
-        timing = settings.timing
-        config = settings.multicast_config
-        assert settings.multicast is not None
-        assert config is not None
-        self.multicast: Multicast = (make_multicast or Multicast)(
-            RELIABLE_MULTICAST[settings.multicast], config, timing, port, dice
-        )
-        self._layers: dict[int, Layer] = {}
-        self._names = {self.multicast.protocol: settings.multicast}
-
         around = wire.HEAD_SIZE + wire.SEAL_STRUCT.size + wire.SEAL_TAG
         largest_body = settings.transport_config.largest_frame - around
-        context = MemberContext(role, port, self._timers, timing, dice, largest_body)
-
-        def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
-            config = settings.of(name)
-            if config is None:
-                return None
-            layer = kind(config, context, *more)
-            self._layers[layer.protocol] = layer
-            self._names[layer.protocol] = name
-            return layer
-
-        digest = self.multicast.digest
-        self.gms: Gms = build("GMS", Gms, digest, _suspicion_life(settings))
-        self.stable: Stable | None = build("STABLE", Stable, digest)
-        self.verify: VerifySuspect2 | None = build("VERIFY_SUSPECT2", VerifySuspect2)
-        self.fd_all: FdAll3 | None = build("FD_ALL3", FdAll3)
-        self.fd_sock: FdSock2 | None = build("FD_SOCK2", FdSock2)
-        self.merge: Merge3 | None = build("MERGE3", Merge3)
-        (discovery,) = (name for name in DISCOVERIES if settings.of(name) is not None)
-        self.discovery = build(discovery, DISCOVERIES[discovery])
-        mfc: Mfc | None = build("MFC", Mfc)
-        ufc: Ufc | None = build("UFC", Ufc)
-        if mfc is not None:
-            mfc.stand_on(MulticastPositions(self.multicast, port))
-        if ufc is not None:
-            ufc.stand_on(places)
-        self.flow: dict[int, Any] = {
-            layer.protocol: layer for layer in (mfc, ufc) if layer is not None
-        }
+        context = MemberContext(role, port, self._timers, settings.timing, dice, largest_body)
+        self.protocols = made = make_protocols(settings, context, places, make_multicast)
+        self.multicast, self.gms, self.discovery = made.multicast, made.gms, made.discovery
+        self.stable, self.fd_all = made.stable, made.fd_all
+        self.flow = made.flow
         """Flow control, by the number of its protocol."""
+        self._layers = made.layers
+        self.events = Events(made, port, adopt, self.stop)
+        self.drain = self.events.drain
+        """The events' own method: pass on what protocols have to say, until nothing is left."""
 
     # -- Life ------------------------------------------------------------------------------------
 
@@ -119,6 +75,10 @@ class Group:
         self.multicast.stop(now)
         self._timers.clear()
         self.has_left = True
+
+    def install_by_hand(self, view: View, now: float) -> None:
+        """Install a view that no membership protocol made."""
+        self.gms.install_by_hand(view, now)
 
     # -- Frames ----------------------------------------------------------------------------------
 
@@ -162,6 +122,12 @@ class Group:
             self.stable.on_taken(now)
         return waited
 
+    def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
+        """React to a monitored connection that was made, refused or ended."""
+        fd_sock = self.protocols.fd_sock
+        if fd_sock is not None:
+            fd_sock.on_link(peer, is_up, now)
+
     def destinations(self) -> tuple[int, ...]:
         """Return the members, and those of a view that is about to be installed, except this
         member."""
@@ -198,108 +164,6 @@ class Group:
         if self.fd_all is not None and self.fd_all.suspects:
             self.fd_all.notice(now)
 
-    # -- Events ----------------------------------------------------------------------------------
-
-    def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
-        """React to a monitored connection that was made, refused or ended."""
-        if self.fd_sock is not None:
-            self.fd_sock.on_link(peer, is_up, now)
-
-    def install_by_hand(self, view: View, now: float) -> None:
-        """Install a view that no membership protocol made."""
-        self.gms.install_by_hand(view, now)
-
-    def drain(self, now: float) -> None:
-        """Pass events on until none is left."""
-        port = self._port
-        while port.events:
-            events, port.events = deque(port.events), []
-            try:
-                while events:
-                    event = events[0]
-                    if isinstance(event, Install):
-                        # Before the event is taken: where this fails, the next turn installs it.
-                        self.multicast.hand_up_ending(event.view, event.digest, event.mutual, now)
-                    self.on_event(events.popleft(), now)
-            except BaseException:
-                # A bug in one: the others are passed on in the next turn, before newer ones.
-                port.events[:0] = events
-                raise
-
-    def on_event(self, event: Event, now: float) -> None:  # noqa: PLR0912 it is one table
-        """Pass an event on to the protocols that it concerns."""
-        match event:
-            case said.Suspected(members):
-                if self.verify is not None:
-                    self.verify.on_suspected(members, now)
-                else:
-                    self.gms.on_confirmed(members, now)
-            case said.Confirmed(members):
-                self.gms.on_confirmed(members, now)
-            case said.Cleared(member):
-                for hears in (self.fd_all, self.fd_sock, self.verify, self.gms):
-                    if hears is not None:
-                        hears.on_cleared(member, now)
-            case said.Vouched(member):
-                # Not FD_ALL3: this member has not heard it.
-                if self.verify is not None:
-                    self.verify.on_cleared(member, now)
-                self.gms.on_cleared(member, now)
-            case said.Doubted(members):
-                # Without verification they are forgotten, until a detector suspects them again.
-                if self.verify is not None:
-                    self.verify.on_suspected(members, now)
-            case said.Discover(seconds):
-                self.discovery.discover(seconds, now)
-            case said.Discovered(found):
-                for one in found:
-                    self._port.locate(filter(None, (one.address, one.coordinator)))
-                self.gms.on_discovered(found, now)
-            case said.Disagreement(views, heard):
-                for view in views.values():
-                    self._port.locate(view.members)
-                self.gms.on_disagreement(views, heard, now)
-            case said.Lagging(member):
-                self.gms.on_lagging(member, now)
-            case said.Tentative(view):
-                self._port.locate(view.members)
-                self.multicast.on_tentative(view)
-                if self.merge is not None:
-                    self.merge.on_tentative(view, now)
-            case said.SuspendStability(seconds):
-                self.multicast.suspend(seconds, now)
-                if self.stable is not None:
-                    self.stable.suspend(seconds, now)
-            case said.ResumeStability():
-                self.multicast.resume(now)
-                if self.stable is not None:
-                    self.stable.resume(now)
-            case said.Stability(digest):
-                self.multicast.on_stability(digest, now)
-            case said.Install():
-                self._install(event, now)
-            case said.BecameServer():
-                self.multicast.become_server(now)
-            case said.Left():
-                # Here, not by the caller: no timer may find a group that is gone.
-                self.stop(now)
-
-    def _install(self, event: Install, now: float) -> None:
-        """Install digest and view in one step: the same view at all layers, always in the same
-        order."""
-        self._port.locate(event.view.members)
-        # The record first: what windows write next belongs to this view.
-        self._adopt(event, now)
-        self._port.contacts.on_view(event.view.members)
-        for member in event.view.members:
-            self._port.strangers.forget(member.short)
-        self.multicast.install(event.view, event.digest, event.mutual, now)
-        for layer in self._layers.values():
-            layer.on_view(event.view, now)
-        # Lanes may have waited for a member that is gone, or for the first view.
-        self._port.woken.append(wire.GROUP)
-        self._port.woken += [member.short for member in event.view.members]
-
     # -- Promises and gauges ---------------------------------------------------------------------
 
     def bounds(self) -> dict[str, dict[str, Any]]:
@@ -307,9 +171,10 @@ class Group:
         multicast = self.multicast.bounds()
         if self.stable is not None:
             multicast["purge_within"] = self.stable.purge_within()
-        promised = {self._names[self.multicast.protocol]: multicast}
+        names = self.protocols.names
+        promised = {names[self.multicast.protocol]: multicast}
         return promised | {
-            self._names[protocol]: layer.bounds() for protocol, layer in self._layers.items()
+            names[protocol]: layer.bounds() for protocol, layer in self._layers.items()
         }
 
     def gauge(self, now: float) -> None:
@@ -317,14 +182,3 @@ class Group:
         self.multicast.gauge(now)
         for layer in self._layers.values():
             layer.gauge(now)
-
-
-def _suspicion_life(settings: StackSettings) -> float:
-    """Return for how long a confirmed suspicion counts: a suspect that is still dead is confirmed
-    again by then, as detectors repeat what they suspect."""
-    verify, fd_all, fd_sock = map(settings.of, ("VERIFY_SUSPECT2", "FD_ALL3", "FD_SOCK2"))
-    repeats = [
-        fd_all.interval if fd_all is not None else 0.0,
-        fd_sock.suspect_msg_interval if fd_sock is not None else 0.0,
-    ]
-    return max(repeats) + (2 * verify.timeout if verify is not None else 0.0)

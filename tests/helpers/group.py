@@ -147,10 +147,10 @@ class GroupWorld(World):
         assert group is not None
         role = member.stack.role
         role.view = View(ViewId(self.views, addresses[0]), addresses)
-        group.on_event(Install(role.view, Digest(seqnos), stayed), self.now)
+        group.events.on_event(Install(role.view, Digest(seqnos), stayed), self.now)
         if not role.is_server:
             role.is_server = True
-            group.on_event(BecameServer(), self.now)
+            group.events.on_event(BecameServer(), self.now)
         member.turn()
 
     def multicast(self, source: str, *payloads: bytes, flags: int = 0) -> None:

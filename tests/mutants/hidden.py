@@ -28,7 +28,7 @@ from stormcast.node.protocols.unicast.feedback import Feedback
 from stormcast.node.protocols.unicast.repairs import Repairs
 from stormcast.node.settings import files, layers, rules
 from stormcast.node.stack import accepting
-from stormcast.node.stack.group import Group
+from stormcast.node.stack.events import Events
 from tests.mutants.patches import Patches, applied
 
 
@@ -232,10 +232,10 @@ def suspicions_do_not_age(patches: Patches) -> None:
 )
 def an_unsuspect_ends_no_question(patches: Patches) -> None:
     """UNSUSPECT clears a member in FD_SOCK2 alone."""
-    old = Group.on_event
+    old = Events.on_event
 
-    @patches.method(Group)
-    def on_event(self: Group, event: Any, now: float) -> None:
+    @patches.method(Events)
+    def on_event(self: Events, event: Any, now: float) -> None:
         if not isinstance(event, Vouched):
             old(self, event, now)
 

@@ -145,7 +145,7 @@ def test_answers_in_a_merge_bring_nobody_in_who_is_not_there(stack: str, timing:
         world.say(world.x, wire.INFO, "A", number, info, protocol=wire.MERGE3)
     group = world["A"].stack.group
     assert group is not None
-    group.on_event(Disagreement({world["A"].address: held, world.x: theirs}, {}), world.now)
+    group.events.on_event(Disagreement({world["A"].address: held, world.x: theirs}, {}), world.now)
     world["A"].turn()
     merge = unpack_merge_id_untrusted(world.bodies[wire.MERGE_REQ, "A"])
     for one, kind in ((world.x, wire.MERGE_RSP), *((v, wire.GET_DIGEST_RSP) for v in world.crowd)):

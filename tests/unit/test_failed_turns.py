@@ -204,7 +204,7 @@ def test_events_behind_one_that_failed_are_passed_on(monkeypatch: pytest.MonkeyP
     assert group is not None
     passed: list[int] = []
     take = Once(lambda event, _now: passed.append(event.member))
-    monkeypatch.setattr(group, "on_event", take)
+    monkeypatch.setattr(group.events, "on_event", take)
     take.fail()
     group._port.events += [Cleared(1), Cleared(2), Cleared(3)]
     with pytest.raises(MemoryError):
