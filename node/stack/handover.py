@@ -1,4 +1,4 @@
-"""Hands messages to the application: joins pieces, tells flow control, and records what was handed.
+"""Hands messages to the application: whole ones, counted by flow control, and recorded.
 
 What the windows delivered waits in the port. The application takes all of it at once, and what it
 took is recorded as ranges: G1 is judged from what was offered to what was handed. A range grows for
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
-from stormcast.node.protocols.frag import Joined, Reassembler
+from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
+from stormcast.node.stack.pieces import Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stormcast.node.protocols.flow import Mfc, Ufc
+    from stormcast.node.protocols.frag import Joined
     from stormcast.node.protocols.multicast import Multicast
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FLUSH_INTERVAL: Final = 0.25
 """Seconds after which a trace says at the latest what an application offered or was handed."""
-_KEEPER: Final = "pieces"
 _UNCOUNTED: Final = NO_FC | NO_RELIABILITY
 """Flags of messages that flow control counts neither at their sender nor here."""
 
@@ -55,13 +54,7 @@ class HandOver:
         self._ufc: Ufc | None = flow.get(wire.UFC)
         self._mfc: Mfc | None = flow.get(wire.MFC)
         self._counts = bool(flow)
-        pieces = settings.fragments
-        self.reassembler = Reassembler(pieces, lambda: _longest_life(unicast)) if pieces else None
-        """Joins messages that come in pieces; None in a stack without FRAG."""
-        self._joined: Joined | None = None
-        """A message that could not be handed over yet, for a bug or for want of memory."""
-        self._last_piece: Delivery | None = None
-        """The piece by which it was joined, and with which it comes again."""
+        self.pieces = Pieces(settings, port, unicast)
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of the range that was handed over and is not recorded yet, by
@@ -73,18 +66,13 @@ class HandOver:
     def on_view(self, members: frozenset[int], now: float) -> None:
         """Have pieces given up because of a view, but not before deliveries are joined that came
         before the view and wait."""
-        if self.reassembler is None:
+        if self.pieces.reassembler is None:
             return
         waiting = self._port.deliveries or self._port.withheld
         if waiting:
             self._views.append((waiting[-1], members))
         else:
-            self._on_view(self.reassembler, members, now)
-
-    def _on_view(self, pieces: Reassembler, members: frozenset[int], now: float) -> None:
-        pieces.on_view(members, now)
-        for source in pieces.strangers():
-            self._count_stranger(source)
+            self.pieces.on_view(members, now)
 
     def take(self) -> list[Delivery]:
         """Return what the application has to be given now."""
@@ -118,7 +106,6 @@ class HandOver:
 
     def _move_up_to_views(self, deliveries: list[Delivery], now: float) -> None:
         """Join what was delivered before each view, and then give pieces up because of it."""
-        assert self.reassembler is not None
         while self._views:
             last, members = self._views[0]
             # A delivery that a test protocol holds back, or dropped, is not waited for.
@@ -130,7 +117,7 @@ class HandOver:
                 deliveries[:end] = before
                 raise
             del deliveries[:end]
-            self._on_view(self.reassembler, members, now)
+            self.pieces.on_view(members, now)
             del self._views[0]
 
     def _move(self, deliveries: list[Delivery], now: float) -> None:
@@ -138,14 +125,16 @@ class HandOver:
         list, and no others."""
         ready = self._ready
         counts = self._counts
-        growing = self._growing
+        growing, pieces = self._growing, self.pieces
         rest = iter(deliveries)
         delivery = None
         try:
             for delivery in rest:
                 flags = delivery.flags
                 if flags & FRAGMENT:
-                    self._join(delivery, now)
+                    joined = pieces.join(delivery, now)
+                    if joined is not None:
+                        self._hand_whole(delivery, joined, now)
                 else:
                     ready.append(delivery)
                     by = self._unicasts if delivery.dest else self._multicasts
@@ -180,79 +169,6 @@ class HandOver:
         lo, hi = span
         self._port.tracer.handed(now, protocol=protocol, peer=source, conn=conn, lo=lo, hi=hi)
 
-    # -- Pieces --------------------------------------------------------------------------------
-
-    def expire(self, now: float) -> None:
-        """Give up pieces of messages whose rest will not come."""
-        port, reassembler = self._port, self.reassembler
-        if reassembler is None or reassembler.next_expiry > now:
-            return
-        # Deliveries that a stalled application has yet to take may be the rest of a message.
-        if self._unicast.is_consuming and not (port.deliveries or port.withheld):
-            port.drop("fragment-expired", reassembler.expire(now))
-            for source in {*port.strangers.senders(), *port.strangers.remembered()}:
-                self._count_stranger(source)
-
-    def _count_stranger(self, source: int) -> None:
-        """Count what is kept of a stranger's messages: it was acked, so nothing pushes it out."""
-        if self.reassembler is not None and self._unicast.is_stranger(source):
-            strangers = self._port.strangers
-            strangers.keep(source, _KEEPER, *self.reassembler.kept_of_stranger(source))
-            strangers.remember(source, *self.reassembler.remembered(source))
-            if strangers.is_over:
-                self.forget_remembered()
-
-    def forget_remembered(self) -> None:
-        """Forget which messages of strangers are over, of those first that were not heard for
-        longest, until no more is kept of all strangers than their budget admits."""
-        strangers = self._port.strangers
-        for source in strangers.remembered():
-            assert self.reassembler is not None, "nothing else remembers"
-            self.reassembler.forget_remembered(source)
-            strangers.remember(source, 0, 0)
-            if not strangers.is_over:
-                return
-
-    def gauge(self, now: float) -> None:
-        """Record the cost of messages of which pieces are missing (G5)."""
-        reassembler = self.reassembler
-        if reassembler is not None and reassembler.open_bytes:
-            self._port.tracer.record(
-                trace.GAUGE,
-                now,
-                stream=trace.FRAGMENT_BYTES,
-                lo=reassembler.open_bytes,
-                hi=reassembler.bound(),
-            )
-
-    def _join(self, piece: Delivery, now: float) -> None:
-        """Take a piece; hand over the whole message when this was its last piece."""
-        if self.reassembler is None:
-            self._port.drop("fragment")
-            return
-        if self._joined is None or piece is not self._last_piece:
-            self._joined, self._last_piece = None, piece
-            try:
-                self._joined = self.reassembler.take(
-                    piece.source,
-                    piece.is_multicast,
-                    bool(piece.flags & OOB),
-                    piece.conn,
-                    piece.lo,
-                    piece.header,
-                    piece.messages[0],
-                    piece.settled,
-                    now,
-                )
-            except BadFrame as bad:
-                self._port.drop(bad.reason)
-                return
-            finally:
-                self._count_stranger(piece.source)
-        if self._joined is not None:
-            self._hand_whole(piece, self._joined, now)
-        self._joined = self._last_piece = None
-
     def _hand_whole(self, piece: Delivery, joined: Joined, now: float) -> None:
         """Hand over the message of which `piece` was the last piece, and record it."""
         payload, _lo, hi = joined
@@ -276,6 +192,8 @@ class HandOver:
             # The piece comes again in the next turn.
             self._ready.pop()
             raise
+        pieces = self.pieces
+        pieces.joined = pieces.last_piece = None
 
     def _record_whole(self, piece: Delivery, joined: Joined, now: float) -> None:
         payload, lo, hi = joined
@@ -299,13 +217,3 @@ class HandOver:
             size=len(payload),
             digest=self._port.codec.hash64(payload),
         )
-
-
-def _longest_life(unicast: Unicast) -> float:
-    """Return after how many seconds without an answer nobody goes on sending a message to a
-    receiver outside its view: the connection has aged, or was idle, and is removed."""
-    config = unicast.config
-    if not config.max_retransmit_time:
-        return inf
-    idle = config.conn_expiry_timeout + config.conn_close_timeout
-    return config.max_retransmit_time + idle

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stormcast.node.stack.group import Group
     from stormcast.node.stack.handover import HandOver
     from stormcast.node.stack.outbox import Outbox
+    from stormcast.node.stack.pieces import Pieces
 
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two records of how full things are; made in turns that happen anyway."""
@@ -42,6 +43,7 @@ class Record:
         unicast: Unicast,
         group: Group | None,
         hand_over: HandOver,
+        pieces: Pieces,
         outbox: Outbox,
     ) -> None:
         self.refused: dict[str, int] = {}
@@ -56,6 +58,7 @@ class Record:
         self._unicast = unicast
         self._group = group
         self._hand_over = hand_over
+        self._pieces = pieces
         self._outbox = outbox
 
     def start(self, address: Address, lateness: float, now: float) -> None:
@@ -124,7 +127,7 @@ class Record:
         self._unicast.gauge(now)
         if self._group is not None:
             self._group.gauge(now)
-        self._hand_over.gauge(now)
+        self._pieces.gauge(now)
 
     def gauge_all(self, now: float) -> None:
         """Record how full everything is, the outbox included, and set when to do so again."""

@@ -103,6 +103,8 @@ class Stack:
         )
         self._multicasts = _made_multicasts(settings, port, self.group, unreliable)
         self._hand_over = HandOver(settings, port, self.unicast, self.multicast, flow)
+        self._pieces = self._hand_over.pieces
+        self._reassembler = self._pieces.reassembler
         self._test_protocols = TestProtocols(
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
         )
@@ -113,12 +115,20 @@ class Stack:
             unreliable,
             self.group,
             self._test_protocols,
-            self._hand_over.forget_remembered,
+            self._pieces.forget_remembered,
             seals,
         )
         self.receive = self._receiver.receive
         """The receiver's own method, as each datagram passes it."""
-        self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
+        self.record = Record(
+            settings,
+            port,
+            self.unicast,
+            self.group,
+            self._hand_over,
+            self._pieces,
+            self.outbox,
+        )
         self._departing = Departing(settings.transport_config, port, self._test_protocols, seals)
         self._passed = self._departing.passed
         """The list of that object, as it is looked at in each turn."""
@@ -217,8 +227,7 @@ class Stack:
     @property
     def unfinished_bytes(self) -> int:
         """The cost of messages of which pieces are missing."""
-        reassembler = self._hand_over.reassembler
-        return reassembler.open_bytes if reassembler is not None else 0
+        return self._reassembler.open_bytes if self._reassembler is not None else 0
 
     @property
     def standing_gaps(self) -> int:
@@ -265,7 +274,7 @@ class Stack:
                 self.group.drain(now)
         if self._test_protocols.is_on and self._test_protocols.next_deadline() <= now:
             self._let_pass(self._test_protocols.release(now), now)
-        self._hand_over.expire(now)
+        self._pieces.expire(now)
 
     def next_deadline(self) -> float:
         """Return when to call `tick` next; infinity when nothing waits for time."""
@@ -279,10 +288,9 @@ class Stack:
             due = outbox.flush_at
         if self._before_leaving.look_at < due:
             due = self._before_leaving.look_at
-        hand_over = self._hand_over
-        if hand_over.flush_at < due:
-            due = hand_over.flush_at
-        pieces = hand_over.reassembler
+        if self._hand_over.flush_at < due:
+            due = self._hand_over.flush_at
+        pieces = self._reassembler
         if pieces is not None and pieces.next_expiry < due and self.unicast.is_consuming:
             due = pieces.next_expiry
         if self._test_protocols.is_on:

@@ -140,9 +140,9 @@ def test_a_piece_that_contradicts_the_others_is_refused() -> None:
 
 def test_what_is_unfinished_is_gauged() -> None:
     handing = Handing()
-    handing.hand_over.gauge(0.0)
+    handing.hand_over.pieces.gauge(0.0)
     handing.deliver_pieces(Fragmenter(FRAG, hash64).cut(bytes(25)), 1, 0)
-    handing.hand_over.gauge(0.0)
+    handing.hand_over.pieces.gauge(0.0)
     (gauge,) = handing.recorded(trace.GAUGE)
     assert gauge.stream == trace.FRAGMENT_BYTES
     assert 0 < gauge.lo <= gauge.hi

@@ -29,7 +29,7 @@ class Kept(Parts):
     def __init__(self) -> None:
         super().__init__()
         self.handed, self.outbox = Sayer(), Sayer()
-        stands: Any = (self.unicast, None, self.handed, self.outbox)
+        stands: Any = (self.unicast, None, self.handed, self.handed, self.outbox)
         self.record = Record(bare_settings(), self.port, *stands)
 
 
