@@ -24,21 +24,12 @@ from stormcast.node.core import wire
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import Payload
-from stormcast.node.protocols.unfinished import (
-    PIECE_COST,
-    Fragment,
-    Sender,
-    Unfinished,
-    cost_of,
-)
+from stormcast.node.protocols.unfinished import Fragment, Sender, cost_of
 
 HEADER: Final = struct.Struct(">QIIQ")
 """Id, index, count, bytes of the whole message."""
 MAX_PIECES: Final = (1 << 32) - 1
 """Pieces that the header can count."""
-REMEMBERED: Final = 4
-"""OOB messages of a sender that are remembered once they are over, in multiples of
-`max_open_messages`."""
 LEAST_EXPIRY: Final = 60.0
 """Seconds without a new piece after which a message of a stranger is given up, at least."""
 MEMBERS_EXPIRY: Final = 3600.0
@@ -191,11 +182,11 @@ class Reassembler:
         """Make one. `longest_life` says for how many seconds a sender outside the view goes on
         sending without an answer; settings may change it."""
         self.config = config
-        self.given_up = 0
-        """Unfinished messages that were thrown away so far."""
         self._longest_life = longest_life
         self._senders: dict[tuple[int, bool], Sender] = {}
         """By short id and whether it was multicast."""
+        self._given_up = 0
+        """Unfinished messages that were thrown away of senders of which nothing is kept."""
         self._members: frozenset[int] | None = None
         self.next_expiry = inf
 
@@ -220,6 +211,11 @@ class Reassembler:
         """Return the bound of `open_bytes`: for each sender and kind, that of one regular message
         and that of its OOB messages."""
         return 2 * self.config.max_open_bytes * len(self._senders)
+
+    @property
+    def given_up(self) -> int:
+        """Unfinished messages that were thrown away so far."""
+        return self._given_up + sum(sender.given_up for sender in self._senders.values())
 
     def open_messages(self) -> int:
         """Return how many messages are unfinished."""
@@ -246,112 +242,29 @@ class Reassembler:
         key = source, is_group
         sender = self._senders.get(key)
         if sender is None:
-            sender = self._senders[key] = Sender(now)
+            config = self.config
+            sender = Sender(config.max_open_messages, config.max_open_bytes, now)
+            self._senders[key] = sender
         sender.touched = now
         if self._is_stranger(source):
             self._expire_by(now + self._expiry)
-        find = self._find_early if is_oob else self._find_regular
-        message = find(sender, fragment, conn, seqno - fragment.index, now)
+        find = sender.find_early if is_oob else sender.find_regular
+        message = find(fragment, conn, seqno - fragment.index, now)
         try:
-            self._add(sender, message, fragment, piece, now)
+            sender.add(message, fragment, piece, now)
         except BadFrame:
-            self._give_up(sender, message)
+            sender.give_up(message)
             raise
         if len(message.pieces) < message.count:
-            self._keep_bounds(sender, message, settled)
+            sender.keep_bounds(message, settled)
             return None
         payload = b"".join([message.pieces[index] for index in range(message.count)])
         joined = Joined(payload, message.lo, message.lo + message.count - 1)
         # Last: where there is no memory to join them, the pieces stay.
-        self._end(sender, message)
+        sender.end(message)
         return joined
 
-    def _find_regular(
-        self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float
-    ) -> Unfinished:
-        """Return the message that a piece is of. Regular messages come one after the other, each
-        from its first piece on."""
-        message = sender.regular
-        if message is not None and message.id == fragment.id:
-            return message
-        if fragment.id <= sender.newest:
-            # A new window has brought it again; its message was joined, or given up.
-            raise BadFrame("fragment-old")
-        sender.newest = fragment.id
-        if message is not None:
-            # The sender has given up the older message with a connection, and its application was
-            # told so.
-            self._give_up(sender, message)
-        if fragment.index:
-            # The window began within the message: its start was sent before this member was known.
-            raise BadFrame("fragment-headless")
-        sender.regular = message = Unfinished(fragment, conn, lo, now)
-        return message
-
-    def _find_early(
-        self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float
-    ) -> Unfinished:
-        message = sender.early.get(fragment.id)
-        if message is None:
-            if fragment.id in sender.done:
-                raise BadFrame("fragment-old")
-            # All pieces of a message travel on one connection: from one that was replaced, nothing
-            # more will come.
-            for older in [one for one in sender.early.values() if one.conn != conn]:
-                self._give_up(sender, older)
-            message = sender.early[fragment.id] = Unfinished(fragment, conn, lo, now)
-        return message
-
-    def _add(
-        self, sender: Sender, message: Unfinished, fragment: Fragment, piece: Payload, now: float
-    ) -> None:
-        """Keep a piece, unless it is there already."""
-        if fragment.count != message.count or fragment.total != message.total:
-            raise BadFrame("fragment-inconsistent")
-        if fragment.index in message.pieces:
-            return
-        size = message.size + len(piece)
-        missing = message.count - len(message.pieces) - 1
-        # Each missing piece brings a byte at least, and the last one exactly what is left.
-        if size + missing > message.total or (not missing and size != message.total):
-            raise BadFrame("fragment-inconsistent")
-        open_bytes = sender.open_bytes + len(piece) + PIECE_COST
-        message.pieces[fragment.index] = piece
-        message.size = size
-        message.touched = now
-        sender.open_bytes = open_bytes
-
-    def _end(self, sender: Sender, message: Unfinished) -> None:
-        open_bytes = sender.open_bytes - message.cost
-        if sender.regular is message:
-            sender.regular = None
-        elif message.id in sender.early:
-            # First: where there is no memory for it, nothing has changed.
-            sender.done[message.id] = None
-            del sender.early[message.id]
-        sender.open_bytes = open_bytes
-        if not open_bytes:
-            sender.kept_of_member = 0, 0
-        if len(sender.done) > REMEMBERED * self.config.max_open_messages:
-            del sender.done[next(iter(sender.done))]
-
-    def _give_up(self, sender: Sender, message: Unfinished) -> None:
-        self._end(sender, message)
-        self.given_up += 1
-
-    # -- Bounds -----------------------------------------------------------------------------------
-
-    def _keep_bounds(self, sender: Sender, newest: Unfinished, settled: int) -> None:
-        """Give up messages beyond the bounds, and raise BadFrame. A sender with the same settings
-        as this member stays within them, counting only messages that can still be completed. One
-        that does not loses its first message."""
-        if sender.regular is not newest and self._is_beyond(sender):
-            self._give_up_remainders(sender, settled)
-            if newest.id not in sender.early:
-                raise BadFrame("fragment-headless")
-            if self._is_beyond(sender):
-                self._give_up(sender, next(iter(sender.early.values())))
-                raise BadFrame("fragment-beyond-settings")
+    # -- Strangers --------------------------------------------------------------------------------
 
     def kept_of_stranger(self, source: int) -> tuple[int, int]:
         """Return how many pieces of a sender are kept that came while it was in no view with this
@@ -373,22 +286,7 @@ class Reassembler:
         sender = self._senders[source, False]
         sender.done = {}
         if not sender.open_bytes:
-            del self._senders[source, False]
-
-    def _is_beyond(self, sender: Sender) -> bool:
-        """Whether a sender has more unfinished OOB messages than it may have."""
-        of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
-        config = self.config
-        return len(sender.early) > config.max_open_messages or of_early > config.max_open_bytes
-
-    def _give_up_remainders(self, sender: Sender, settled: int) -> None:
-        """Give up OOB messages of which a piece will not come: a window began within the message,
-        or skipped the piece, or handed it up before a view gave up the message. The sender has the
-        acks for all of each message, and so does not count it."""
-        for message in list(sender.early.values()):
-            missing = next(index for index in range(message.count) if index not in message.pieces)
-            if message.lo + missing <= settled:
-                self._give_up(sender, message)
+            self._forget((source, False))
 
     def strangers(self) -> list[int]:
         """Return the senders of unicasts that are not in the view."""
@@ -444,4 +342,4 @@ class Reassembler:
         """Give up all that one sender had begun."""
         sender = self._senders.pop(key, None)
         if sender is not None:
-            self.given_up += sum(1 for _ in sender.messages())
+            self._given_up += sender.given_up + sum(1 for _ in sender.messages())

@@ -25,6 +25,7 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import DONT_LOOPBACK, Address, View
 from stormcast.node.core.window import ReceiveWindow, SendWindow
 from stormcast.node.keys.seals import Seals
+from stormcast.node.protocols import unfinished
 from stormcast.node.protocols.events import Confirmed
 from stormcast.node.protocols.flow import FlowControl, Mfc
 from stormcast.node.protocols.flow.answering import Answering
@@ -676,22 +677,22 @@ def credits_half_spent(patches: Patches) -> None:
 @mutant("fragments", ("G1", "G4", "G8"))
 def fragments_mixed(patches: Patches) -> None:
     """Pieces of two OOB messages of one sender are joined to one."""
-    old = Reassembler._find_early
+    old = unfinished.Sender.find_early
 
-    @patches.method(Reassembler)
-    def _find_early(self: Reassembler, sender: Any, fragment: Any, *rest: Any) -> Any:
-        return old(self, sender, fragment._replace(id=0), *rest)
+    @patches.method(unfinished.Sender)
+    def find_early(self: unfinished.Sender, fragment: Any, *rest: Any) -> Any:
+        return old(self, fragment._replace(id=0), *rest)
 
 
 @mutant("fragments", ("G4",))
 def fragments_in_order_of_arrival(patches: Patches) -> None:
     """The pieces of a message are joined as they came."""
 
-    old = Reassembler._add
+    old = unfinished.Sender.add
 
-    @patches.method(Reassembler)
-    def _add(self: Reassembler, sender: Any, message: Any, fragment: Any, *rest: Any) -> None:
-        old(self, sender, message, fragment._replace(index=len(message.pieces)), *rest)
+    @patches.method(unfinished.Sender)
+    def add(self: unfinished.Sender, message: Any, fragment: Any, *rest: Any) -> None:
+        old(self, message, fragment._replace(index=len(message.pieces)), *rest)
 
 
 @mutant("fragments, OOB", ("G1",), plots=("pieces overtake",))
@@ -706,14 +707,19 @@ def oob_messages_begun_without_bound(patches: Patches) -> None:
 @mutant("fragments", ("G1",), plots=("all send large",))
 def all_senders_share_one_bound(patches: Patches) -> None:
     """One bound is for all unfinished messages, whoever sent them: what is beyond is dropped."""
-    old = Reassembler._keep_bounds
+    old_take, old, taking = Reassembler.take, unfinished.Sender.keep_bounds, list[Reassembler]()
 
     @patches.method(Reassembler)
-    def _keep_bounds(self: Reassembler, sender: Any, newest: Any, settled: int) -> None:
-        if self.open_bytes > self.config.max_open_bytes:
-            self._give_up(sender, newest)
+    def take(self: Reassembler, *piece: Any) -> Any:
+        taking[:] = [self]
+        return old_take(self, *piece)
+
+    @patches.method(unfinished.Sender)
+    def keep_bounds(self: unfinished.Sender, newest: Any, settled: int) -> None:
+        if taking[0].open_bytes > taking[0].config.max_open_bytes:
+            self.give_up(newest)
             raise BadFrame("fragment-bytes")
-        old(self, sender, newest, settled)
+        old(self, newest, settled)
 
 
 @mutant("fragments, views", ("G1",), plots=("outside amid a message",))
@@ -745,8 +751,8 @@ def forgotten_strangers_are_asked_at_once(patches: Patches) -> None:
 def remainders_take_places(patches: Patches) -> None:
     """What is left of a message that cannot be whole any more counts as one that can."""
 
-    @patches.method(Reassembler)
-    def _give_up_remainders(self: Reassembler, sender: Any, settled: int) -> None:
+    @patches.method(unfinished.Sender)
+    def _give_up_remainders(self: unfinished.Sender, settled: int) -> None:
         return
 
 

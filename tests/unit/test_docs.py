@@ -542,7 +542,7 @@ REFUSING = {
     "discovery.md": ("protocols/discovery.py",),
     "stable.md": ("protocols/stable",),
     "flow.md": ("protocols/flow",),
-    "frag.md": ("protocols/frag.py",),
+    "frag.md": ("protocols/frag.py", "protocols/unfinished.py"),
     "multicast.md": ("protocols/multicast", "protocols/windowed.py"),
 }
 """Pages with a table of reasons, and where those stand in the code."""

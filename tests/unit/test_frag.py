@@ -14,11 +14,11 @@ from stormcast.node.protocols.frag import (
     HEADER,
     LEAST_EXPIRY,
     MEMBERS_EXPIRY,
-    PIECE_COST,
     FragConfig,
     Fragmenter,
     Reassembler,
 )
+from stormcast.node.protocols.unfinished import PIECE_COST
 
 A, B, C = 1, 2, 3
 SIZE = 100
