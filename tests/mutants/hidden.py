@@ -21,8 +21,8 @@ from stormcast.node.known_members import KnownMembers
 from stormcast.node.member import commands
 from stormcast.node.protocols.events import Vouched
 from stormcast.node.protocols.gms.casting import Casting
-from stormcast.node.protocols.gms.coordinator import Coordinator
 from stormcast.node.protocols.gms.newcomers import Newcomers
+from stormcast.node.protocols.gms.suspects import Suspects
 from stormcast.node.protocols.multicast.early import Early
 from stormcast.node.protocols.unicast.feedback import Feedback
 from stormcast.node.protocols.unicast.repairs import Repairs
@@ -222,7 +222,7 @@ def the_bound_of_a_queue_is_that_of_the_start(patches: Patches) -> None:
 )
 def suspicions_do_not_age(patches: Patches) -> None:
     """Who was confirmed to be dead minutes ago is excluded without being asked again."""
-    patches.put(Coordinator, "_is_old", lambda *_asked: False)
+    patches.put(Suspects, "_is_old", lambda *_asked: False)
 
 
 @hidden(

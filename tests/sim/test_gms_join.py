@@ -22,7 +22,7 @@ from stormcast.node.protocols.events import (
     ResumeStability,
     SuspendStability,
 )
-from stormcast.node.protocols.gms import GmsConfig, coordinator
+from stormcast.node.protocols.gms import GmsConfig, coordinator, view_room
 from stormcast.node.protocols.gms.messages import (
     JoinAnswer,
     JoinRefusal,
@@ -413,7 +413,7 @@ def test_a_view_is_no_larger_than_others_take_and_a_frame_carries(
     """A view of 4,097 members would be refused by all of them, and no later one be smaller."""
     most = 10
     if bound == "members":
-        monkeypatch.setattr(coordinator, "MAX_MEMBERS", most)
+        monkeypatch.setattr(view_room, "MAX_MEMBERS", most)
     of_one = size_in_view(address(chr(0x4E00)))
     group = _storm(20, wire.MAX_BODY if bound == "members" else 2048 + most * of_one)
     group.advance(2.0)

@@ -33,7 +33,7 @@ def test_a_suspicion_excludes_a_member_for_ten_seconds(age: float, rest: str) ->
 def test_who_was_suspected_long_ago_is_not_passed_over_by_a_leaver() -> None:
     """A suspected B, which is to make the view without A, a minute ago."""
     group = four()
-    group["A"].gms._coordinator._suspects[group["B"].address] = group.now
+    group["A"].gms._coordinator._suspects.add((group["B"].address,), group.now)
     group.advance(60)
     group.leave("A")
     group.converge("BCD", 0.5)
@@ -59,7 +59,7 @@ def test_a_suspicion_that_waits_for_the_last_view_ages_too(life: float) -> None:
     """D hangs, and the view with E waits 2 s for it; meanwhile B is confirmed to be dead."""
     group = four()
     group.add("E")
-    group["A"].gms._coordinator._suspicion_life = life
+    group["A"].gms._coordinator._suspects.life = life
     group.crash("D")
     group.join("E")
     group.settle(lambda: group["A"].names == "ABCDE", 1.0)

@@ -19,10 +19,10 @@ from stormcast.node.protocols.gms.messages import (
     TAKEN,
     pack_address,
     pack_join_refusal,
-    room_for_members,
-    size_in_view,
     unpack_address_untrusted,
 )
+from stormcast.node.protocols.gms.suspects import Suspects
+from stormcast.node.protocols.gms.view_room import ViewRoom
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.gms.casting import Casting
@@ -37,9 +37,6 @@ JOINERS_PER_SECOND: Final = 256
 """Joiners that views add in a second; the others wait. One host may prove any number of addresses,
 and every member is told of each. As many members as start at once are not held up."""
 JOIN_PACE: Final = "join-pace"
-SUSPICION_LIFE: Final = 10.0
-"""Seconds for which a confirmed suspicion counts, where the stack does not say: in `compatible` the
-longest verification and the longest time between two repeats of a suspicion."""
 _QUEUE: Final = 4096
 """Requests that wait, at most. Those that are refused come again: requests are repeated."""
 
@@ -58,23 +55,16 @@ class Coordinator:
     def __init__(self, state: Membership, casting: Casting, suspicion_life: float) -> None:
         self._state = state
         self._casting = casting
-        self._suspicion_life = suspicion_life
-        """Seconds after which a suspect is asked again before it is excluded."""
         self._queue: dict[tuple[Request, Address], None] = {}
         self._stops: set[str] = set()
         """The reasons why requests are turned away: a merge, or this member's own leaving. Their
         senders repeat them."""
-        self._suspects: dict[Address, float] = {}
-        """Members that were confirmed to be dead, and when."""
+        self._suspects = Suspects(suspicion_life)
         self._leavers: set[Address] = set()
         """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
         self._pace = Pace(JOINERS_PER_SECOND)
-        self._room = room_for_members(state.largest_body)
-        """Bytes that the members of a view may take."""
-        self._sized: View | None = None
-        self._size = 0
-        """The bytes that the members of `_sized` take."""
+        self._room = ViewRoom(state.largest_body)
 
     @property
     def is_idle(self) -> bool:
@@ -82,9 +72,8 @@ class Coordinator:
         return not self._queue and not self._casting.is_waiting
 
     def suspects(self, now: float) -> frozenset[Address]:
-        """Return the members believed to be dead. Who was confirmed long ago may be alive by
-        now."""
-        return frozenset(m for m in self._suspects if not self._is_old(m, now))
+        """Return the members believed to be dead."""
+        return self._suspects.believed(now)
 
     # -- Requests -----------------------------------------------------------------------------
 
@@ -108,7 +97,7 @@ class Coordinator:
             state.port.drop("join-after-leave")
         elif self._is_taken(joiner):
             self._refuse(joiner, TAKEN, head)
-        elif reason := self._is_full(view, (joiner,)):
+        elif reason := self._room.shortage(view, (joiner,)):
             self._refuse(joiner, reason, head)
         elif state.role.is_leaving:
             state.port.drop("join-not-now")
@@ -118,17 +107,6 @@ class Coordinator:
     def _refuse(self, joiner: Address, reason: str, head: Head) -> None:
         body = pack_join_refusal(joiner, reason)
         self._state.send(head.source, wire.JOIN_RSP, body, lo=head.lo, again=head.transmission)
-
-    def _is_full(self, view: View, joiners: Collection[Address]) -> str:
-        """Return why these joiners do not all fit the view; empty if they do. A view that nobody
-        takes, or that no frame can carry, would end the group's views for good."""
-        if len(view.members) + len(joiners) > MAX_MEMBERS:
-            return f"a view has at most {MAX_MEMBERS} members"
-        if view is not self._sized:
-            self._sized, self._size = view, sum(map(size_in_view, view.members))
-        if self._size + sum(map(size_in_view, joiners)) > self._room:
-            return f"no frame carries a view of more than {len(view.members)} members"
-        return ""
 
     def _is_taken(self, joiner: Address) -> bool:
         waiting = (who for request, who in self._queue if request is Request.JOIN)
@@ -174,13 +152,13 @@ class Coordinator:
         view = self._state.view
         if view is not None:
             dead = [m for m in members if m in view.members and m != self._state.me]
-            self._suspects.update(dict.fromkeys(dead, now))
+            self._suspects.add(dead, now)
             self.take_over(now)
 
     def on_cleared(self, member: Address) -> None:
         """Keep a member that is alive. A view that excludes it already cannot be undone: a merge
         brings the member back."""
-        self._suspects.pop(member, None)
+        self._suspects.discard(member)
         self._queue.pop((Request.SUSPECT, member), None)
 
     def take_over(self, now: float) -> None:
@@ -189,7 +167,7 @@ class Coordinator:
         self._doubt_old(now)
         # The same snapshot decides who is first, and whom to exclude (JGRP-2966).
         suspects, leavers = (
-            sorted_by_rank(view, self._suspects),
+            sorted_by_rank(view, self._suspects.all),
             sorted_by_rank(view, self._leavers),
         )
         if view is not None and is_first(self._state.me, view.members, {*suspects, *leavers}):
@@ -200,15 +178,11 @@ class Coordinator:
         """Have suspects asked again that were confirmed long ago. Another member was to exclude
         them, and did not, or the last view is long under way: they may have answered, and the news
         of that may be lost."""
-        old = tuple(member for member in self._suspects if self._is_old(member, now))
+        old = self._suspects.take_old(now)
         for member in old:
-            del self._suspects[member]
             self._queue.pop((Request.SUSPECT, member), None)
         if old:
             self._state.port.events.append(Doubted(old))
-
-    def _is_old(self, suspect: Address, now: float) -> bool:
-        return now - self._suspects[suspect] > self._suspicion_life
 
     def _add(self, request: Request, members: Iterable[Address]) -> None:
         """Queue requests, each once, unless they are turned away."""
@@ -261,7 +235,7 @@ class Coordinator:
         for request, member in queue:
             if request is not Request.JOIN:
                 batch[request].append(member)
-            elif len(joiners) < _JOINERS and self._is_full(view, [*joiners, member]):
+            elif len(joiners) < _JOINERS and self._room.shortage(view, [*joiners, member]):
                 # It asks again, and is told why if that is still so.
                 self._state.port.drop("join-full")
             elif len(joiners) < _JOINERS and self._pace.admits(now):

@@ -19,12 +19,13 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.gms.casting import Casting
 from stormcast.node.protocols.gms.client import Client
 from stormcast.node.protocols.gms.config import GmsConfig
-from stormcast.node.protocols.gms.coordinator import JOIN_PACE, SUSPICION_LIFE, Coordinator
+from stormcast.node.protocols.gms.coordinator import JOIN_PACE, Coordinator
 from stormcast.node.protocols.gms.leaving import Leaving
 from stormcast.node.protocols.gms.merging import Merging
 from stormcast.node.protocols.gms.messages import MAX_NUMBER
 from stormcast.node.protocols.gms.participant import Participant
 from stormcast.node.protocols.gms.state import MAX_STEP, DigestSource, Membership
+from stormcast.node.protocols.gms.suspects import SUSPICION_LIFE
 from stormcast.node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
