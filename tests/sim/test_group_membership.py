@@ -489,10 +489,12 @@ def test_nothing_is_kept_for_who_is_gone(stack: str, timing: str, how: str) -> N
         assert group.fd_all is not None
         assert gone not in group.fd_all.tracked
         assert not group.fd_all.suspects
-        assert group.fd_sock is not None
-        assert not group.fd_sock.suspects
-        assert group.verify is not None
-        assert not group.verify.pending
+        fd_sock = group.protocols.fd_sock
+        assert fd_sock is not None
+        assert not fd_sock.suspects
+        verify = group.protocols.verify
+        assert verify is not None
+        assert not verify.pending
         assert stack_of.outbox.pending(gone) == 0
         # Without a budget it could be sent to without limit, were it there.
         assert group.flow[14].room(gone) > 1 << 50
@@ -511,9 +513,8 @@ def test_all_layers_see_the_same_views_in_the_same_order(stack: str, timing: str
     for member in world:
         group = member.stack.group
         assert group is not None
-        for layer in (*vars(group).values(), *group.flow.values()):
-            if isinstance(layer, Layer):
-                _watch(layer, seen[member.name].setdefault(type(layer).__name__, []))
+        for layer in group.protocols.layers.values():
+            _watch(layer, seen[member.name].setdefault(type(layer).__name__, []))
     world.join(*"ABCD")
     world.advance_until(lambda: world.views_agree("ABCD"), 60.0)
     world["D"].crash()
