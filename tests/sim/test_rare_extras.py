@@ -21,6 +21,7 @@ from stormcast.chaos.campaigns.search import run_seed
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.node.member.loads import FLAGS
 
@@ -171,6 +172,18 @@ def test_small_queues_are_drawn_where_all_can_be_repaired() -> None:
 def test_outboxes_are_small() -> None:
     met = {scenario.cluster.outbox_bytes for scenario in scenarios("small outbox")}
     assert met == {*OUTBOXES}
+
+
+def test_no_small_outbox_waits_for_a_member_that_is_away_for_good() -> None:
+    """The load to it did not end in seed 4567995452: each outbox was given up after a minute."""
+    small = next(extra for extra in EXTRAS if extra.name == "small outbox")
+    gone = Step(at=1.0, action=faults.Crash(member="n1"))
+    unicast = replace(next(s for s in map(drawn, SEEDS) if not s.needs), timeline=(gone,))
+    group = replace(next(s for s in map(drawn, SEEDS) if s.needs), timeline=(gone,))
+    back = Step(at=2.0, action=faults.Restart(member="n1"))
+    assert not small.fits(unicast)
+    assert small.fits(replace(unicast, timeline=(gone, back)))
+    assert small.fits(group)
 
 
 @pytest.mark.slow

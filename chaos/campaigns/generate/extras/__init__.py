@@ -18,7 +18,11 @@ from stormcast.chaos.campaigns.generate.extras import (
     tuning,
     wires,
 )
-from stormcast.chaos.campaigns.generate.extras.deadlines import deadlines, gives_nothing_up
+from stormcast.chaos.campaigns.generate.extras.deadlines import (
+    comes_back,
+    deadlines,
+    gives_nothing_up,
+)
 from stormcast.chaos.campaigns.generate.extras.keys import keys
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.stacks import settings_of
@@ -70,6 +74,12 @@ def _has_narrow_window(scenario: Scenario) -> bool:
     return scenario.cluster.stack == "mcast" and groups.has_small_messages(scenario)
 
 
+def _is_answered(scenario: Scenario) -> bool:
+    """Whether nobody goes on sending to a member that is away for good: what a small outbox takes
+    is given up after a minute, and only then it takes more. A view ends that in a group."""
+    return _is_group(scenario) or all(comes_back(step, scenario) for step in scenario.timeline)
+
+
 EXTRAS: Final = (
     Extra(keys, 0.15, _any),
     Extra(paths.long_paths, 0.05, _any),
@@ -86,7 +96,7 @@ EXTRAS: Final = (
     Extra(wires.rare_rules, 0.1, _is_patient),
     Extra(wires.poor_network, 0.1, _is_patient),
     Extra(tuning.rare_settings, 0.1, _any),
-    Extra(tuning.small_outbox, 0.05, _any),
+    Extra(tuning.small_outbox, 0.05, _is_answered),
     # The last, as what others add may have messages given up, or end a member for good.
     Extra(deadlines, 1.0, gives_nothing_up),
 )

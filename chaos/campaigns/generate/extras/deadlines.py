@@ -68,7 +68,7 @@ def gives_nothing_up(scenario: Scenario) -> bool:
     if not scenario.needs and any(isinstance(step.action, GOING) for step in scenario.timeline):
         # What was sent to a member that went is owed to nobody, yet G8 counts it as sent.
         return False
-    if not all(_keeps_all(step) and _comes_back(step, scenario) for step in scenario.timeline):
+    if not all(_keeps_all(step) and comes_back(step, scenario) for step in scenario.timeline):
         return False
     return not scenario.needs or (_finds_its_group(scenario) and _is_sent_to_all(scenario))
 
@@ -83,7 +83,7 @@ def _keeps_all(step: Step) -> bool:
     return not is_losing and (step.duration or 0.0) <= LONGEST
 
 
-def _comes_back(step: Step, scenario: Scenario) -> bool:
+def comes_back(step: Step, scenario: Scenario) -> bool:
     """Whether a step ends nobody for good."""
     action = step.action
     if not isinstance(action, faults.Crash | faults.Leave) or step.duration is not None:
