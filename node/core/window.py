@@ -13,6 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from stormcast.node.core.islands import (
+    Piece,
+    absent,
+    first_absent,
+    highest,
+    next_in_order,
+    split,
+)
+
 T = TypeVar("T")
 # Makes the tuples of each batch by one call into C: the constructor of a NamedTuple is a function
 # written in Python.
@@ -129,19 +138,6 @@ class SendWindow(Generic[T]):
         return found
 
 
-class Piece(NamedTuple, Generic[T]):
-    """Seqnos `lo..hi`, all of them new, and the batch that brought them.
-
-    `item` is None and `size` 0 where the messages were delivered out of band: the piece only keeps
-    their place.
-    """
-
-    lo: int
-    hi: int
-    size: int
-    item: T | None
-
-
 class ReceiveWindow(Generic[T]):
     """The messages that were received and not yet delivered.
 
@@ -253,7 +249,7 @@ class ReceiveWindow(Generic[T]):
         if first > last:
             return
         self.seen = max(self.seen, last)
-        for gap_lo, gap_hi in self._absent(first, last):
+        for gap_lo, gap_hi in absent(self._islands, first, last):
             self._store(Piece(gap_lo, gap_hi, 0, None))
         self._absorb()
 
@@ -306,40 +302,17 @@ class ReceiveWindow(Generic[T]):
 
     def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
         """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""
-        assert limit > 0
-        assert ranges_limit > 0
-        gaps: list[tuple[int, int]] = []
-        at = self.deliverable + 1
         last = min(self.seen, self.delivered + self.capacity)
-        for piece in self._islands:
-            if piece.lo > at:
-                gaps.append((at, min(piece.lo - 1, at + limit - 1)))
-                limit -= gaps[-1][1] - at + 1
-                if limit <= 0 or len(gaps) >= ranges_limit:
-                    return gaps
-            at = piece.hi + 1
-        if at <= last:
-            gaps.append((at, min(last, at + limit - 1)))
-        return gaps
+        return first_absent(self._islands, self.deliverable + 1, last, limit, ranges_limit)
 
     def skip_to(self, seqno: int) -> int:
         """Give up on what is missing at or below `seqno`; returns how many were skipped."""
         assert seqno <= self.delivered + self.capacity, "skip beyond the window"
         if seqno <= self.deliverable:
             return 0
-        skipped = seqno - self.deliverable
-        ready = self._ready.copy()
-        islands: list[Piece[T]] = []
-        for piece in self._islands:
-            if piece.hi <= seqno:
-                skipped -= piece.hi - piece.lo + 1
-                ready.append(piece)
-            else:
-                if piece.lo <= seqno:
-                    skipped -= seqno - piece.lo + 1
-                    ready.append(piece._replace(hi=seqno, size=0))
-                    piece = piece._replace(lo=seqno + 1)  # noqa: PLW2901 the rest of it
-                islands.append(piece)
+        below, islands = split(self._islands, seqno)
+        skipped = seqno - self.deliverable - sum(piece.hi - piece.lo + 1 for piece in below)
+        ready = self._ready + below
         self._ready, self._islands = ready, islands
         self.deliverable = seqno
         self.seen = max(self.seen, seqno)
@@ -366,7 +339,7 @@ class ReceiveWindow(Generic[T]):
             return [piece]
         new: list[Piece[T]] = []
         try:
-            for gap_lo, gap_hi in self._absent(first, last):
+            for gap_lo, gap_hi in absent(self._islands, first, last):
                 # A trimmed piece keeps the whole batch alive, so it is charged for the whole.
                 piece = Piece(gap_lo, gap_hi, size, item)
                 if not oob and not self._make_room(piece):
@@ -381,33 +354,13 @@ class ReceiveWindow(Generic[T]):
             raise
         return new
 
-    def _absent(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of `first..last` that no island covers."""
-        gaps = []
-        at = first
-        index = max(0, bisect_right(self._islands, at, key=lambda piece: piece.lo) - 1)
-        while at <= last and index < len(self._islands):
-            piece = self._islands[index]
-            if piece.lo > last:
-                break
-            if piece.lo > at:
-                gaps.append((at, piece.lo - 1))
-            at = max(at, piece.hi + 1)
-            index += 1
-        if at <= last:
-            gaps.append((at, last))
-        return gaps
-
     def _make_room(self, piece: Piece[T]) -> bool:
         """Evict the highest islands for a lower piece, which is needed sooner; whether it fits."""
         excess = self.bytes + piece.size - self.capacity_bytes
         if excess <= 0:
             return True
         islands = self._islands
-        at, freed = len(islands), 0
-        while freed < excess and at and islands[at - 1].lo > piece.hi:
-            at -= 1
-            freed += islands[at].size
+        at, freed = highest(islands, piece.hi, excess)
         # A window that holds no bytes admits one batch of any size, as the sender's does. If the
         # evictions would neither empty the window nor make enough room, nothing is evicted.
         if freed < excess and freed < self.bytes:
@@ -427,12 +380,7 @@ class ReceiveWindow(Generic[T]):
     def _absorb(self) -> None:
         """Move the islands that no gap precedes any more to the ready pieces."""
         islands = self._islands
-        reached, end = 0, self.deliverable
-        for piece in islands:
-            if piece.lo != end + 1:
-                break
-            end = piece.hi
-            reached += 1
+        reached, end = next_in_order(islands, self.deliverable)
         if reached:
             left = islands[reached:]
             self._ready += islands[:reached]

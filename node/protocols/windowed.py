@@ -13,9 +13,10 @@ from stormcast.node.core.batch import Arrival, Batch
 from stormcast.node.core.codec import unpack_lengths_untrusted
 from stormcast.node.core.errors import BadFrame, ConfigError
 from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
+from stormcast.node.core.islands import Piece
 from stormcast.node.core.model import FRAGMENT, OOB
 from stormcast.node.core.timing import Timing
-from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow, Stored
+from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.port import Port

@@ -10,7 +10,8 @@ from types import FrameType
 
 import pytest
 
-from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow, quarter_of
+from stormcast.node.core.islands import Piece
+from stormcast.node.core.window import ReceiveWindow, SendWindow, quarter_of
 
 PLENTY = 1 << 30
 

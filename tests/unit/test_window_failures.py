@@ -7,7 +7,8 @@ from collections.abc import Callable
 from itertools import count
 from types import FrameType
 
-from stormcast.node.core.window import Piece, ReceiveWindow
+from stormcast.node.core.islands import Piece
+from stormcast.node.core.window import ReceiveWindow
 
 SENT = [(1, 2), (4, 5), (9, 10), (3, 8), (14, 15), (12, 12), (17, 17)]
 GONE = 13

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stormcast.node.core import wire
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.islands import Piece
 from stormcast.node.core.model import OOB
-from stormcast.node.core.window import Piece
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.asking import Asking

@@ -7,8 +7,9 @@ from typing import Final
 from stormcast.node import trace
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.gaps import Ranges
+from stormcast.node.core.islands import Piece
 from stormcast.node.core.timers import AFTER_FAILURE
-from stormcast.node.core.window import Piece, ReceiveWindow
+from stormcast.node.core.window import ReceiveWindow
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.reports import Reports

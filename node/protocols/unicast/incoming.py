@@ -7,10 +7,10 @@ from typing import Final
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.islands import Piece
 from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.serial import is_newer
 from stormcast.node.core.timers import AFTER_FAILURE
-from stormcast.node.core.window import Piece
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks

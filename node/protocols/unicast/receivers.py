@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from stormcast.node import trace
+from stormcast.node.core.islands import Piece
 from stormcast.node.core.timers import AFTER_FAILURE
-from stormcast.node.core.window import Piece, ReceiveWindow
+from stormcast.node.core.window import ReceiveWindow
 from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks
 from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
