@@ -91,6 +91,13 @@ def test_so_is_a_setting_by_which_who_is_started_hears_of_nobody(setting: str) -
     assert gives_nothing_up(replace(crashed, cluster=cluster, timeline=()))
 
 
+def test_a_small_queue_of_the_transport_has_none() -> None:
+    """Too few frames of a member left in a minute, and it was given up, in seed 6600000965."""
+    calm = with_steps()
+    cluster = replace(calm.cluster, protocols=(("UDP", (("queue_frames", 30),)),))
+    assert not gives_nothing_up(replace(calm, cluster=cluster))
+
+
 def test_a_group_on_a_network_that_always_loses_frames_has_none() -> None:
     """It may part although no fault acts: so it did in seed 5500429."""
     calm = with_steps()
