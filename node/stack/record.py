@@ -3,9 +3,11 @@ and handed over, what was refused, how full everything is."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.node import trace
+from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK
 from stormcast.node.core.strangers import Pace
 from stormcast.node.settings.description import describe
 
@@ -25,6 +27,11 @@ GAUGE_INTERVAL: Final = 0.25
 MAX_DROPS: Final = 256
 """Records of what was refused, in a second: anybody can send frames that are refused, each in a
 turn of its own. What comes beyond is recorded later, with a count."""
+LEAST_QUEUE: Final = 2 * MAX_REQUESTS_PER_LOOK
+"""Frames that a transport which drops what its queue has no room for has to queue: in a smaller
+queue an ack may wait for many looks, each of which fills it with requests."""
+_LATE_BY_SMALL_QUEUES: Final = ("quiet_within", "purge_within")
+"""What nobody can promise with a smaller one."""
 _AT_ONCE: Final = ("probe-", "fragment-")
 """Reasons that a checker reads, and that no stranger brings about: recorded in their turn."""
 
@@ -86,8 +93,14 @@ class Record:
         promised = {self._settings.unicast: self._unicast.bounds()}
         if self._group is not None:
             promised |= self._group.bounds()
+        transport = self._settings.transport_config
+        has_small_queue = transport.drop_when_full and transport.queue_frames < LEAST_QUEUE
+        late = _LATE_BY_SMALL_QUEUES if has_small_queue else ()
         return {
-            protocol: {name: _loosened(name, bound, lateness) for name, bound in bounds.items()}
+            protocol: {
+                name: inf if name in late else _loosened(name, bound, lateness)
+                for name, bound in bounds.items()
+            }
             for protocol, bounds in promised.items()
         }
 

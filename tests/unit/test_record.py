@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
+
+import pytest
 
 from stormcast.node import trace
 from stormcast.node.core.model import Address
 from stormcast.node.stack.record import GAUGE_INTERVAL, MAX_DROPS, Record
 from tests.helpers.parts import ME, Parts, bare_settings
+from tests.helpers.world import World
 
 
 class Sayer:
@@ -39,6 +43,30 @@ def test_a_trace_begins_with_settings_and_promises() -> None:
     (start,) = kept.recorded(trace.START)
     assert start.time == 1.0
     assert kept.record.gauge_at == 1.0 + GAUGE_INTERVAL
+
+
+@pytest.mark.parametrize(
+    ("queue", "drops", "is_promised"), [(127, True, False), (127, False, True), (128, True, True)]
+)
+def test_a_small_queue_of_a_transport_that_drops_promises_no_silence(
+    queue: int, drops: bool, is_promised: bool
+) -> None:
+    """In seed 6600002012 an ack waited for 22 looks, behind requests to a dead member."""
+    udp = {"queue_frames": queue, "drop_when_full": drops}
+    bounds = World(members="A", stack="udp", protocols={"UDP": udp})["A"].stack.record.bounds()
+    promised = {
+        (protocol, name)
+        for protocol in ("UNICAST3", "NAKACK2")
+        for name in ("quiet_within", "purge_within", "ack_within")
+        if bounds[protocol].get(name, inf) < inf
+    }
+    always = {("UNICAST3", "ack_within")}
+    silence = {
+        ("UNICAST3", "quiet_within"),
+        ("NAKACK2", "quiet_within"),
+        ("NAKACK2", "purge_within"),
+    }
+    assert promised == always | (silence if is_promised else set())
 
 
 def test_what_was_refused_is_said_once_a_turn_and_counted_for_ever() -> None:
