@@ -48,7 +48,9 @@ class Lab:
         self.arrived: list[tuple[float, bytes]] = []
         self.lost: list[tuple[float, int, int]] = []
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self.network = StreamNetwork(FATES["xxh3"], self._arrive, self._call, self._lose, buffers)
+        self.network = StreamNetwork(
+            FATES["xxh3"], self._arrive, self._call, self._take_away, self._lose, buffers
+        )
         self._maker = PathMaker()
         self.acts(**faults)
         self.answers = 0
@@ -61,6 +63,10 @@ class Lab:
 
     def _call(self, at: float, action: Callable[[], None]) -> None:
         heappush(self._calls, (at, len(self._calls), action))
+
+    def _take_away(self, source: int, dest: int) -> None:
+        if (source, dest) == (A, B):
+            self.arrived = [one for one in self.arrived if one[0] <= self.now]
 
     def _lose(self, at: int, peer: int) -> None:
         self.lost.append((self.now, at, peer))
@@ -126,6 +132,31 @@ def test_a_frame_takes_the_delay_of_its_path() -> None:
     lab = Lab()
     lab.send(1, 2)
     assert lab.arrived == [(DELAY, data(1)), (DELAY, data(2))]
+
+
+def test_a_frame_that_cannot_be_opened_ends_its_connection_and_what_is_under_way_in_it() -> None:
+    """The receiver hears of it first; the next frame is of a new connection."""
+    lab = Lab()
+    lab.send(1)
+    lab.advance(DELAY)
+    lab.send(2, 3)
+    lab.network.end_unopened(B, data(1))
+    assert lab.numbers == [1]
+    assert lab.lost == [(DELAY, B, A)]
+    lab.network.end_unopened(B, data(1))
+    assert len(lab.lost) == 1
+    lab.send(4)
+    assert lab.numbers == [1, 4]
+
+
+def test_with_it_go_the_frames_that_a_cut_keeps_waiting() -> None:
+    lab = Lab()
+    lab.block()
+    lab.send(1, 2)
+    lab.network.end_unopened(B, data(1))
+    lab.heal()
+    lab.advance(60.0)
+    assert lab.numbers == []
 
 
 @pytest.mark.parametrize(

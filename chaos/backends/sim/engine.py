@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from stormcast.chaos.backends.sim.garbage import no_garbage_collection
 from stormcast.chaos.faults.paths import Path
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.model import Delivery
+from stormcast.node.core.wire import source_of
 from stormcast.node.stack import Stack
 from stormcast.node.trace.tracer import Tracer
 
@@ -19,6 +20,8 @@ WAKE: Final = 1
 CALL: Final = 2
 ARRIVALS: Final = 3
 
+KEY_UNKNOWN: Final = "key-unknown"
+"""The reason for which a stack refuses a frame that is sealed by a key it does not have."""
 HELD_FRAMES: Final = 512
 """Frames that a paused host's socket buffer takes; more are lost, as on a real host."""
 
@@ -84,6 +87,8 @@ Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
 AfterTurn = Callable[[Host], None]
 """Called when a turn ended with news of a group."""
+Unopened = Callable[[Host, bytes], None]
+"""Called with a frame that came over a connection, and that its receiver has no key to open."""
 
 
 class Engine:
@@ -101,6 +106,8 @@ class Engine:
         self._send = send
         self._deliver = deliver
         self._after_turn = after_turn
+        self.on_unopened: Unopened | None = None
+        """None: there are no connections."""
 
     def arrive(self, at: float, dest: int, frame: bytes) -> None:
         """Have a frame arrive at the host `dest`; it is lost if there is no such host by then."""
@@ -146,7 +153,8 @@ class Engine:
                         host.held.append(what)
                     continue
                 self.events += 1
-                host.stack.receive(what, time)
+                if not host.stack.receive(what, time) and self.on_unopened is not None:
+                    self._refuse(host, what)
                 self.end_turn(host)
             elif kind == WAKE:
                 self._wake(target, time)
@@ -155,6 +163,28 @@ class Engine:
             else:
                 what()
         self.now = max(self.now, until)
+
+    def _refuse(self, host: Host, frame: bytes) -> None:
+        if host.stack.refusal == KEY_UNKNOWN and self.on_unopened is not None:
+            self.on_unopened(host, frame)
+
+    def take_away(self, source: int, dest: int) -> None:
+        """Have no frame of a sender arrive at `dest` that is under way, or waits there."""
+        kept = [
+            one
+            for one in self._heap
+            if one[2] != ARRIVAL or one[3] != dest or source_of(one[4]) != source
+        ]
+        heapify(kept)
+        # The loop that runs holds this very list.
+        self._heap[:] = kept
+        host = self.hosts.get(dest)
+        if host is not None:
+            host.held = [frame for frame in host.held if source_of(frame) != source]
+
+    def arrive_by_a_stranger(self, at: float, dest: int, frame: bytes) -> None:
+        """Have a frame arrive that came by no connection of the member that it names."""
+        self.call(at, lambda: self._arrive_now([dest], frame, at))
 
     def _arrive_now(self, dests: Sequence[int], frame: bytes, time: float) -> None:
         hosts = self.hosts
@@ -246,8 +276,15 @@ class Engine:
         return taken
 
     def _take_held(self, host: Host) -> int:
-        held, host.held = host.held, []
-        for frame in held:
-            self.events += 1
-            host.stack.receive(frame, self.now)
-        return len(held)
+        taken = 0
+        while host.held:
+            held, host.held = host.held, []
+            for at, frame in enumerate(held, 1):
+                self.events += 1
+                taken += 1
+                if not host.stack.receive(frame, self.now) and self.on_unopened is not None:
+                    # With the connection go those of its frames that wait behind this one.
+                    host.held = held[at:]
+                    self._refuse(host, frame)
+                    break
+        return taken

@@ -138,4 +138,4 @@ class Strangers:
 
     def _send(self, fault: str, path: Path, dest: int, frame: bytes) -> None:
         self._bite(fault, path)
-        self._engine.arrive(self._engine.now + path.delay, dest, frame)
+        self._engine.arrive_by_a_stranger(self._engine.now + path.delay, dest, frame)

@@ -25,6 +25,8 @@ STREAM_TIMEOUT: Final = 15.0
 
 Call = Callable[[float, Callable[[], None]], None]
 """Schedules a call of an action at a time."""
+TakeAway = Callable[[int, int], None]
+"""Has no frame of a sender arrive at a receiver that is under way to it: their short ids."""
 Lost = Callable[[int, int], None]
 """Reports a lost connection: short ids of the host that loses it, and of its peer."""
 
@@ -70,12 +72,19 @@ class StreamNetwork(Network):
     """All connections of a run."""
 
     def __init__(
-        self, fate: Fate, arrive: Arrive, call: Call, lost: Lost, max_send_buffers: int
+        self,
+        fate: Fate,
+        arrive: Arrive,
+        call: Call,
+        take_away: TakeAway,
+        lost: Lost,
+        max_send_buffers: int,
     ) -> None:
         super().__init__(fate, arrive)
         self.overflowed = 0
         """Frames that were dropped because all send buffers were in use."""
         self._call = call
+        self._take_away = take_away
         self._lost = lost
         self._max_send_buffers = max_send_buffers
         self._channels: dict[tuple[int, int], Channel] = {}
@@ -151,6 +160,17 @@ class StreamNetwork(Network):
         self._channels.pop((channel.source, channel.dest), None)
         self._channels.pop((channel.dest, channel.source), None)
         self._lost(channel.source, channel.dest)
+
+    def end_unopened(self, dest: int, frame: bytes) -> None:
+        """End the connection on which a frame came that its receiver cannot open: with it go all
+        frames that are under way in it, in both directions. So a process does with a socket."""
+        channel = self._channels.pop((source_of(frame), dest), None)
+        if channel is None:
+            return
+        self._channels.pop((dest, channel.source), None)
+        self._take_away(channel.source, dest)
+        self._take_away(dest, channel.source)
+        self._lost(dest, channel.source)
 
     def _depart(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
         """Let a frame that is not lost leave, as soon as there is bandwidth for it."""

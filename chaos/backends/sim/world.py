@@ -78,13 +78,16 @@ class World:
     def _make_network(self, fate: Fate) -> Network:
         if not self._maker.is_stream:
             return Network(fate, self.engine.arrive)
-        return StreamNetwork(
+        network = StreamNetwork(
             fate,
             self.engine.arrive,
             self.engine.call,
+            self.engine.take_away,
             lambda *ends: self._lost.give_up(*ends),  # noqa: PLW0108 it is made after the network
             self._maker.transport_setting("max_send_buffers"),
         )
+        self.engine.on_unopened = lambda host, frame: network.end_unopened(host.short, frame)
+        return network
 
     def _on_new_paths(self) -> None:
         for host in self.engine.hosts.values():
