@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from stormcast.pipeline import words
 from stormcast.pipeline.judgement import Death, Figures, Probe
 from stormcast.pipeline.tables import Tables, arrivals
 
@@ -32,13 +34,39 @@ def count_figures(tables: Tables) -> dict[str, Figures]:
     bites: dict[str, dict[str, Probe]] = {}
     for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
         bites.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
+    uncounted: dict[str, dict[str, str]] = {}
+    for row in _uncounted(tables).orderBy("number").collect():
+        uncounted.setdefault(row.run, {}).setdefault(row.id, row.do)
     deaths: dict[str, list[Row]] = {}
     for row in tables.rig.deaths.orderBy("time", "number").collect():
         deaths.setdefault(row.run, []).append(row)
     return {
-        row.run: _figures_of(row, bites.get(row.run, {}), deaths.get(row.run, ()))
+        row.run: replace(
+            _figures_of(row, bites.get(row.run, {}), deaths.get(row.run, ())),
+            uncounted=uncounted.get(row.run, {}),
+        )
         for row in counted.collect()
     }
+
+
+def _uncounted(tables: Tables) -> DataFrame:
+    """Find the faults of which no event says how often they bit: run, number, id, do. Those that
+    began before the run are of its past."""
+    begins = (
+        tables.rig.phases.where(F.col("phase") == "begin")
+        .groupBy("run")
+        .agg(F.min("time").alias("begin"))
+    )
+    is_of_run = F.col("begin").isNull() | (F.col("time") >= F.col("begin"))
+    is_counted = ~F.col("do").isin(*words.NEVER_COUNTED) & (F.col("id") != words.NETWORK)
+    return (
+        tables.rig.fault_events.where((F.col("phase") == "on") & is_counted)
+        .where(~F.col("id").startswith(words.STANDSTILL))
+        .join(begins, "run", how="left")
+        .where(is_of_run)
+        .join(tables.rig.probes.select("run", "id"), ["run", "id"], how="left_anti")
+        .select("run", "number", "id", "do")
+    )
 
 
 def _figures_of(row: Row, bites: Mapping[str, Probe], deaths: Sequence[Row]) -> Figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stormcast.findings import Finding, Verdict, worst, worst_by_guarantee
@@ -41,6 +41,8 @@ class Figures:
     seconds: float = 0.0
     bites: Mapping[str, Probe]
     """By fault id: how often the fault had an effect."""
+    uncounted: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of the faults of which no event says that, by id."""
     deaths: tuple[Death, ...] = ()
 
 

@@ -140,6 +140,9 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
         if one.bites < question.min_bites:
             detail = f"fault {fault} ({one.kind}) did not bite: {one.bites} times"
             found.append(Finding(RUN, Verdict.UNKNOWN, detail))
+    for fault, kind in figures.uncounted.items():
+        detail = f"nothing says how often fault {fault} ({kind}) had an effect"
+        found.append(Finding(RUN, Verdict.UNKNOWN, detail))
     return found
 
 

@@ -77,6 +77,10 @@ DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
 NETWORK: Final = "network"
 """The id of what a network does by itself, without a fault."""
+STANDSTILL: Final = "still-"
+"""How the ids of pauses begin that no step ordered."""
+NEVER_COUNTED: Final = (DIED, NETWORK, "resume", "consume")
+"""What is told as a fault and is none, or undoes one."""
 KILLS: Final = ("crash", "restart", DIED)
 """Faults that end an incarnation."""
 UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}

@@ -18,6 +18,10 @@ _SLOW_NETWORK: Final = ("network", "delay")
 """Id and kind of what tells that the network as it is, without a fault, delays frames."""
 _KILLS: Final = frozenset({"crash", "restart", DIED})
 _COPIES: Final = frozenset({"duplicate", "rule"})
+_NEVER_COUNTED: Final = frozenset({DIED, "network", "resume", "consume"})
+"""What is told as a fault and is none, or undoes one."""
+STANDSTILL: Final = "still-"
+"""How the ids of pauses begin that no step ordered: the machine did not let a member run."""
 _MOST_COPIES: Final = 1_000_000
 """More copies of a frame than any fault makes."""
 _MOST_SHORT: Final = (1 << 32) - 1
@@ -187,6 +191,23 @@ class RigRecord:
             else:
                 found.pop(step.id, None)
         return found
+
+    @property
+    def uncounted(self) -> dict[str, str]:
+        """The kinds of the faults of which no event says how often they bit, by id. Those that
+        began before the run are of its past, which was judged."""
+        counted = {probe.fault for probe in self.probes}
+        begin = self.begin if self.begin is not None else -inf
+        return {
+            step.id: step.do
+            for step in self.steps
+            if step.begins
+            and step.time >= begin
+            and step.do not in _NEVER_COUNTED
+            and step.id != "network"
+            and not step.id.startswith(STANDSTILL)
+            and step.id not in counted
+        }
 
     @cached_property
     def most_copies(self) -> int:

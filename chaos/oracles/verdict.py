@@ -173,3 +173,7 @@ def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
                 Verdict.UNKNOWN,
                 f"fault {one.fault} ({one.kind}) did not bite: {one.bites} times",
             )
+    for fault, kind in evidence.rig.uncounted.items():
+        yield Finding(
+            RUN, Verdict.UNKNOWN, f"nothing says how often fault {fault} ({kind}) had an effect"
+        )

@@ -21,6 +21,8 @@ from stormcast.node.trace.tracer import Tracer
 
 RIG: Final = 0
 """The short id under which the rig itself writes events."""
+STANDSTILL: Final = "still-"
+"""How the ids of pauses begin that no step ordered: the machine did not let a member run."""
 
 
 def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class RigTrace:
     def stood_still(self, start: float, end: float, member: int) -> None:
         """Note that the machine did not let a member run: to the oracles that is a pause."""
         number = sum(1 for *_, more in self._events if '"still' in more.get("text", ""))
-        text = {"id": f"still-{number}", "do": "pause", "phase": "on", "member": member}
+        text = {"id": f"{STANDSTILL}{number}", "do": "pause", "phase": "on", "member": member}
         self._add(start, trace.FAULT, text)
         self._add(end, trace.FAULT, text | {"phase": "off"})
 

@@ -722,13 +722,18 @@ def a_gap_is_purged_with_what_follows_it(s: Story) -> None:
 def a_stalled_member_acks_what_it_delivers_later(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
     s.at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(6, 10).bites(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(6, 10).bites(
+        1, "f2", "stall"
+    )
 
 
 @sound()
 def a_stalled_member_crashes_with_what_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
-    s.at(2.1).acks(10).at(2.15).fault("crash", member="n1").at(2.2).purges(6, 10).bites(1)
+    s.at(2.1).acks(10).at(2.15).fault("crash", member="n1").at(2.2).purges(6, 10).bites(
+        1, do="crash"
+    )
+    s.bites(1, "f2", "stall")
 
 
 @sound()
@@ -738,6 +743,7 @@ def a_stall_ends_after_the_member_and_before_the_purge(s: Story) -> None:
     s.at(4.2).acks(10).fault("pause", member="n0", name="f3").bites(1, "f3", do="pause")
     s.at(4.5).fault("crash", member="n1").at(6.0).fault("stall", "off", member="n1", name="f2")
     s.fault("pause", "off", member="n0", name="f3").at(7.0).purges(6, 10).bites(1)
+    s.bites(1, "f2", "stall")
 
 
 @broken(
@@ -751,7 +757,7 @@ def a_stall_ends_after_the_member_and_before_the_purge(s: Story) -> None:
 def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
     s.at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").bites(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").bites(1, "f2", "stall")
 
 
 @broken(
@@ -764,7 +770,7 @@ def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
 def a_run_breaks_off_while_a_stalled_member_holds_what_it_acked(s: Story) -> None:
     """It has no time to deliver: that is no fault of the purge."""
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
-    s.at(2.1).acks(10).at(2.2).purges(6, 10).bites(1)
+    s.at(2.1).acks(10).at(2.2).purges(6, 10).bites(1, "f2", "stall")
 
 
 @broken(
@@ -778,7 +784,9 @@ def a_run_breaks_off_while_a_stalled_member_holds_what_it_acked(s: Story) -> Non
 def a_stalled_member_had_not_the_first_that_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0)
     s.sends(6).sends(7, 10, oob=True).at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(7, 10, oob=True).bites(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(7, 10, oob=True).bites(
+        1, "f2", "stall"
+    )
 
 
 @broken(
@@ -791,7 +799,7 @@ def a_stalled_member_had_not_the_first_that_it_acked(s: Story) -> None:
 )
 def a_stall_that_is_over_excuses_nothing(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2")
-    s.at(1.8).fault("consume", "off", member="n1", name="f2").bites(1)
+    s.at(1.8).fault("consume", "off", member="n1", name="f2").bites(1, "f2", "stall")
     s.at(2.0).sends(6, 10).at(2.2).purges(6, 10).at(2.5).delivers(6, 10)
 
 

@@ -369,6 +369,14 @@ def an_alarm_under_what_loses_nothing(s: Story) -> None:
     s.at(0.9).fault("delay").fault("reorder", name="f2").fault("duplicate", name="f3")
     s.fault("pause", member="n1", name="f4").fault("pause", "off", member="n1", name="f4")
     s.fault("stall", member="n1", name="f5").fault("consume", member="n1", name="f6")
+    for name, do in [
+        ("f1", "delay"),
+        ("f2", "reorder"),
+        ("f3", "duplicate"),
+        ("f4", "pause"),
+        ("f5", "stall"),
+    ]:
+        s.bites(1, name, do)
     a_late_delivery(s)
 
 

@@ -398,6 +398,7 @@ def an_alarm_after_delays_as_long_as_it_waits_has_a_cause(s: Story) -> None:
     s.a_group("n0", "n1").at(1.0).fault("delay", late=1.5).fault("reorder", name="f2", late=0.5)
     s.at(2.0).casts(1).at(5.0).alarms(1, epoch=1).fault("delay", "off")
     s.fault("reorder", "off", name="f2").at(5.1).takes(1).at(5.2).drops(1).bites(1, do="delay")
+    s.bites(1, "f2", "reorder")
 
 
 @broken("G1", protocols=alarming(2.1))
@@ -406,6 +407,7 @@ def an_alarm_after_shorter_delays_has_no_cause(s: Story) -> None:
     s.a_group("n0", "n1").at(1.0).fault("delay", late=1.5).fault("reorder", name="f2", late=0.5)
     s.at(2.0).casts(1).at(5.0).alarms(1, epoch=1).fault("delay", "off")
     s.fault("reorder", "off", name="f2").at(5.1).takes(1).at(5.2).drops(1).bites(1, do="delay")
+    s.bites(1, "f2", "reorder")
 
 
 @broken("G1", protocols=nakack2())

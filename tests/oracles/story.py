@@ -689,6 +689,10 @@ class Story:
         self.rig.record(trace.PROBE, self.now, text=text)
         return self
 
+    def begins(self, time: float) -> Self:
+        self.at(time).rig.record(trace.PHASE, time, text="begin")
+        return self
+
     def quiet(self, time: float) -> Self:
         self.at(time).rig.record(trace.PHASE, time, text="quiet")
         return self

@@ -73,6 +73,21 @@ def test_a_fault_must_have_bitten(bit: int, min_bites: int | None, expected: Ver
     assert judged(story, min_bites=min_bites).verdict is expected
 
 
+def test_of_a_fault_it_must_be_known_how_often_it_bit() -> None:
+    judgement = judged(Story().a_clean_exchange().at(5.0).fault("loss"))
+
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.of(RUN).detail == "nothing says how often fault f1 (loss) had an effect"
+
+
+def test_a_fault_of_the_past_and_a_standstill_need_no_count() -> None:
+    """A chapter of a soak tells what stood before it; a machine that did not run is no step."""
+    past = Story().at(0.1).fault("loss").begins(0.4).a_clean_exchange()
+    still = Story().a_clean_exchange().at(5.0).fault("pause", member="n1", name="still-0")
+
+    assert judged(past).verdict is judged(still).verdict is Verdict.HOLDS
+
+
 def test_a_violation_counts_even_where_a_fault_did_not_bite() -> None:
     judgement = judged(Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss").bites(0))
 

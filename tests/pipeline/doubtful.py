@@ -124,6 +124,10 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
         Story().a_clean_exchange().at(5.0).fault("loss").bites(0).told(),
         "fault f1 (loss) did not bite: 0 times",
     ),
+    "no-count-of-bites": (
+        Story().a_clean_exchange().at(5.0).fault("loss").at(6.0).fault("loss", "off").told(),
+        "nothing says how often fault f1 (loss) had an effect",
+    ),
 } | IMPOSSIBLE
 UNKNOWN |= {
     f"waits-after-death-{name}": (
@@ -145,6 +149,17 @@ OTHERS: Final[dict[str, Blocks]] = {
     .at(5.0)
     .fault("loss")
     .bites(0)
+    .told(),
+    "no-count-of-a-fault-of-the-past": Story()
+    .at(0.1)
+    .fault("loss")
+    .begins(0.4)
+    .a_clean_exchange()
+    .told(),
+    "no-count-of-a-standstill": Story()
+    .a_clean_exchange()
+    .at(5.0)
+    .fault("pause", member="n1", name="still-0")
     .told(),
     "cut-short": a_loss(),
     "behind-a-gap": behind_a_gap(),
