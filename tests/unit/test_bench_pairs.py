@@ -58,12 +58,12 @@ def test_the_figures_of_each_part_are_found_in_what_it_prints() -> None:
             "by_timing": {"fast": {"events_per_second": 9}},
             "groups": {"steady": {"virtual_seconds": 6.0, "seconds": 3.0}},
         },
-        "search": {"seeds": 200, "seconds": 10.0},
+        "search": {"seeds": 200, "events": 5000, "seconds": 10.0},
     }
     found = {part.name: part.read(said.get(part.name, {"ours": 3})) for part in PARTS}
     assert found["core"] == {"core 100 B": 5.0, "core udp 3 x 100 B": 7.0}
     assert found["sim"] == {"sim fast": 9.0, "sim steady": 2.0}
-    assert found["search"] == {"search": 20.0}
+    assert found["search"] == {"search": 20.0, "search, events": 500.0}
     assert found["unicast udp 100 B"] == {"unicast udp 100 B": 3.0}
 
 
