@@ -36,7 +36,10 @@ def in_words(error: BaseException) -> str:
 
 
 def _is_of_memory(error: BaseException) -> bool:
-    # A library for which there is no room is told of as one that cannot be imported.
-    return isinstance(error, MemoryError) or (
-        isinstance(error, ImportError) and "failed to map segment" in str(error)
+    # A library for which there is no room is told of as one that cannot be imported; and of a
+    # thread Python says no more than that it does not start.
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, ImportError) and "failed to map segment" in str(error))
+        or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
     )

@@ -180,7 +180,7 @@ def test_a_run_for_which_there_is_no_memory_has_no_verdict(folder: Path) -> None
 def test_a_rig_whose_agent_has_no_memory_says_so(folder: Path) -> None:
     """It takes more than the rig, whose limit it has. What could not be removed for the same
     reason is removed by `clean`."""
-    done = limited(folder, 8, "run", "live.yaml", "--backend", "netns", "--out", "run")
+    done = limited(folder, 12, "run", "live.yaml", "--backend", "netns", "--out", "run")
     assert "cannot allocate memory" in line_of(done, Exit.UNKNOWN)
     assert not (folder / "run").exists()
     assert clean() is not None
