@@ -145,7 +145,7 @@ def test_a_rig_that_says_what_none_can_spoils_only_its_run(
 
     found = judged(spark, runs)
     assert str(found["loss"].verdict) == "violated"
-    assert found["most"].verdicts()["C1"] == "holds"
+    assert found["most"].verdicts()["G1"] == "holds"
     for name, (_kind, text) in odd.items():
         assert str(found[name].verdict) == "unknown", name
         detail = found[name].findings[0].detail
