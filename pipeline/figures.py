@@ -58,7 +58,8 @@ def _uncounted(tables: Tables) -> DataFrame:
         .agg(F.min("time").alias("begin"))
     )
     is_of_run = F.col("begin").isNull() | (F.col("time") >= F.col("begin"))
-    is_counted = ~F.col("do").isin(*words.NEVER_COUNTED) & (F.col("id") != words.NETWORK)
+    is_slow_network = (F.col("id") == words.NETWORK) & (F.col("do") == "delay")
+    is_counted = ~F.col("do").isin(*words.NEVER_COUNTED) & ~is_slow_network
     return (
         tables.rig.fault_events.where((F.col("phase") == "on") & is_counted)
         .where(~F.col("id").startswith(words.STANDSTILL))

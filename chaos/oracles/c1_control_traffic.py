@@ -129,6 +129,9 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
             return
         if event.kind not in TRAFFIC:
             continue
+        own = member.bound(event.protocol, "quiet_within")
+        if own is None or event.time <= quiet + own + evidence.long_travel:
+            continue
         hearers = _hearers(evidence, member, event)
         within = longest([member, *hearers], event.protocol, "quiet_within") if hearers else None
         if within is None:

@@ -72,10 +72,10 @@ def _answers(member: Member, request: Event, resent: list[Event]) -> list[Event]
     so shortly before that it is not resent again. None: the trace does not say how shortly."""
     since = request.time
     if request.protocol in MULTICAST:
-        spacing = member.bound(request.protocol, "request_spacing")
-        if spacing is None:
+        lasts = member.bound(request.protocol, "answer_lasts")
+        if lasts is None:
             return None
-        since -= spacing + EPSILON
+        since -= lasts + EPSILON
     first = bisect_left(resent, since, key=lambda event: event.time)
     upto = bisect_right(resent, request.time, key=lambda event: event.time)
     near = (event for event in resent[first:upto] if event.peer in (request.peer, wire.GROUP))

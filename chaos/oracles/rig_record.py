@@ -204,7 +204,6 @@ class RigRecord:
             if step.begins
             and step.time >= begin
             and step.do not in _NEVER_COUNTED
-            and step.id != "network"
             and not step.id.startswith(STANDSTILL)
             and step.id not in counted
         }

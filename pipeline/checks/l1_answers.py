@@ -103,9 +103,19 @@ def _wanted(tables: Tables) -> DataFrame:
         .withColumn("first", F.greatest("lo", low + 1))
         .withColumn("last", F.least("hi", high))
         .where(is_kind("answered") & (F.col("first") <= F.col("last")))
-        .select(*_LANE, "protocol", F.col("peer").alias("asker"), "number", "time", "lo", "hi",
-                "count", "first", "last")
-    )  # fmt: skip  # columns
+        .select(
+            *_LANE,
+            "protocol",
+            F.col("peer").alias("asker"),
+            "number",
+            "time",
+            "lo",
+            "hi",
+            "count",
+            "first",
+            "last",
+        )
+    )
     turn = F.floor(F.col("time") / F.col("width"))
     turns = F.when(F.col("is_multicast"), F.array(turn - 1, turn)).otherwise(F.array("time"))
     return _with_width(kept, tables).withColumn("turn", F.explode(turns))
@@ -136,10 +146,10 @@ def _with_width(rows: DataFrame, tables: Tables) -> DataFrame:
     """Add the seconds for which what was resent before counts as an answer, as `width`: of
     multicasts, which may have gone to all, those of the promise; of unicasts none. Rows of which
     nothing is promised go."""
-    spacing = of_protocol("request_spacing") + words.EPSILON
+    lasts = of_protocol("answer_lasts") + words.EPSILON
     return (
         with_promises(rows, tables, "short_id")
-        .withColumn("width", F.when(F.col("is_multicast"), spacing).otherwise(0.0))
+        .withColumn("width", F.when(F.col("is_multicast"), lasts).otherwise(0.0))
         .where(F.col("width").isNotNull())
         .drop("promised", "protocols", "started", "ended")
     )

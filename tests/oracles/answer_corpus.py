@@ -117,7 +117,7 @@ def all_is_taken(s: Story) -> None:
     s.at(1.9).takes(6, 10).takes(11, 15)
 
 
-@sound(protocols=nakack2(request_spacing=0.1))
+@sound(protocols=nakack2(answer_lasts=0.1))
 def a_request_for_multicasts_is_answered_whole(s: Story) -> None:
     all_is_taken(
         a_gap_in_multicasts(s)
@@ -127,20 +127,20 @@ def a_request_for_multicasts_is_answered_whole(s: Story) -> None:
     )
 
 
-@sound(protocols=nakack2(request_spacing=0.1))
+@sound(protocols=nakack2(answer_lasts=0.1))
 def what_was_just_resent_to_all_is_an_answer(s: Story) -> None:
-    """L1: "A multicast that was resent to all no more than `request_spacing` before counts"."""
+    """L1: "A multicast that was resent to all no more than `answer_lasts` before counts"."""
     a_gap_in_multicasts(s).at(1.31).recasts(6, 10).at(1.4)
     all_is_taken(s.is_asked_for_casts(6, 15).recasts(11, 15))
 
 
-@broken("L1", protocols=nakack2(request_spacing=0.1))
+@broken("L1", protocols=nakack2(answer_lasts=0.1))
 def what_was_resent_to_all_before_is_no_answer(s: Story) -> None:
     a_gap_in_multicasts(s).at(1.29).recasts(6, 10).at(1.4)
     all_is_taken(s.is_asked_for_casts(6, 15).recasts(11, 15))
 
 
-@broken("L1", protocols=nakack2(request_spacing=0.1))
+@broken("L1", protocols=nakack2(answer_lasts=0.1))
 def what_was_just_resent_to_another_is_no_answer(s: Story) -> None:
     a_gap_in_multicasts(s).at(1.31).recasts(6, 10, to="n2").at(1.4)
     all_is_taken(s.is_asked_for_casts(6, 15).recasts(11, 15))
@@ -148,7 +148,7 @@ def what_was_just_resent_to_another_is_no_answer(s: Story) -> None:
 
 @broken(
     "L1",
-    protocols=nakack2(request_spacing=0.1),
+    protocols=nakack2(answer_lasts=0.1),
     witness=("n0#9 t=1.400 answered to n1 multicasts 6..15",),
 )
 def a_request_for_multicasts_is_not_answered(s: Story) -> None:

@@ -128,3 +128,15 @@ def test_the_outbox_is_gauged_where_it_is_asked_for() -> None:
     kept.record.gauge_all(2.0)
     assert kept.outbox.said == ["gauge"]
     assert kept.record.gauge_at == 2.0 + GAUGE_INTERVAL
+
+
+@pytest.mark.parametrize(("to_all", "lasts"), [(True, 0.002), (False, 0.0)])
+def test_how_long_an_answer_lasts_is_the_same_for_members_whose_turns_are_late(
+    to_all: bool, lasts: float
+) -> None:
+    """Requests may come closer then, and an answer to all is still not given again."""
+    settings = {"NAKACK2": {"use_mcast_xmit": to_all}}
+    member = World(members="A", stack="udp", timing="fast", protocols=settings)["A"]
+    promised = member.stack.record.bounds(lateness=0.2)["NAKACK2"]
+    assert promised["request_spacing"] == member.stack.settings.timing.min_wait / 2 == 0.001
+    assert promised["answer_lasts"] == lasts

@@ -153,8 +153,8 @@ class Engine:
                         host.held.append(what)
                     continue
                 self.events += 1
-                if not host.stack.receive(what, time) and self.on_unopened is not None:
-                    self._refuse(host, what)
+                if not host.stack.receive(what, time):
+                    self._on_refused(host, what)
                 self.end_turn(host)
             elif kind == WAKE:
                 self._wake(target, time)
@@ -164,8 +164,9 @@ class Engine:
                 what()
         self.now = max(self.now, until)
 
-    def _refuse(self, host: Host, frame: bytes) -> None:
-        if host.stack.refusal == KEY_UNKNOWN and self.on_unopened is not None:
+    def _on_refused(self, host: Host, frame: bytes) -> None:
+        """Have the connection ended on which a frame came that its receiver has no key to open."""
+        if self.on_unopened is not None and host.stack.refusal == KEY_UNKNOWN:
             self.on_unopened(host, frame)
 
     def take_away(self, source: int, dest: int) -> None:
@@ -282,9 +283,9 @@ class Engine:
             for at, frame in enumerate(held, 1):
                 self.events += 1
                 taken += 1
-                if not host.stack.receive(frame, self.now) and self.on_unopened is not None:
-                    # With the connection go those of its frames that wait behind this one.
+                if not host.stack.receive(frame, self.now):
+                    # With its connection go those of its frames that wait behind this one.
                     host.held = held[at:]
-                    self._refuse(host, frame)
+                    self._on_refused(host, frame)
                     break
         return taken

@@ -28,7 +28,7 @@ from stormcast.node.protocols.multicast.feedback import Feedback
 from stormcast.node.protocols.multicast.generations import Generation
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.incoming import Incoming
-from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.outgoing import Outgoing, answer_lasts
 from stormcast.node.protocols.multicast.state import (
     ACK,
     ALARM,
@@ -260,6 +260,7 @@ class Multicast:
         more = {
             "join_spacing": joining["request_spacing"],
             "tail_repeats": 0.0,
+            "answer_lasts": answer_lasts(config, timing),
             "purge_within": promised["quiet_within"] if is_purged else inf,
         }
         return promised | more | acks

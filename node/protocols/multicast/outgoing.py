@@ -11,9 +11,11 @@ from stormcast.node.core import wire
 from stormcast.node.core.batch import Batch
 from stormcast.node.core.codec import Body, pack_body
 from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
+from stormcast.node.core.timing import Timing
 from stormcast.node.core.window import Stored
 from stormcast.node.protocols.deliveries import hand_to_self
 from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.config import MulticastConfig
 from stormcast.node.protocols.multicast.flaws import Interruption
 from stormcast.node.protocols.multicast.retention import Retention
 from stormcast.node.protocols.multicast.state import Streams
@@ -178,8 +180,7 @@ class Outgoing:
         dest = wire.GROUP if config.use_mcast_xmit else asker
         if dest == wire.GROUP:
             # Many members may ask for the same lost multicast: one answer serves all of them.
-            wait = min(self._state.pacer.timing.min_wait, config.xmit_interval / 2)
-            if now < batch.resent_at + wait:
+            if now < batch.resent_at + answer_lasts(config, self._state.pacer.timing):
                 return
             batch.resent_at = now
         view = self._state.view_number
@@ -230,3 +231,9 @@ class Outgoing:
             text="stop",
         )
         self._port.abandoned.append(Abandoned(wire.GROUP, count, "stop", last))
+
+
+def answer_lasts(config: MulticastConfig, timing: Timing) -> float:
+    """Return the seconds for which a multicast that was resent to all is not resent again: all that
+    ask for it in that time have their answer."""
+    return min(timing.min_wait, config.xmit_interval / 2) if config.use_mcast_xmit else 0.0
