@@ -155,7 +155,13 @@ def _setting(setting: Mapping[str, object]) -> str:
 def options() -> str:
     """What a member can be told, and in which words."""
     rows = (
-        (f"`{one.key}`", f"`{one.flag}`", f"`{one.variable}`", one.write(one.default), one.about)
+        (
+            f"`{one.key}`",
+            f"`{one.flag}`",
+            f"`{one.variable}`",
+            one.notation.write(one.default),
+            one.about,
+        )
         for one in OPTIONS
     )
     return table(("key", "flag", "variable", "default", "meaning"), rows)

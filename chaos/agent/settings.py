@@ -22,7 +22,8 @@ from stormcast.node.control.settings import (
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.names import NAME, check_name
 from stormcast.node.reading.error_places import placed
-from stormcast.node.reading.yaml_nodes import Item, compose
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.yaml_nodes import compose
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DEVICE: Final = re.compile(r"[^\s/]{1,15}")

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from stormcast.chaos.faults import RANDOM, ROLES, Names
-from stormcast.chaos.language.shapes import (
-    SETTINGS,
-    Key,
-    Notation,
-    Plain,
-    Shape,
-    one_of,
-    quantity,
-    truth,
-    whole,
-    word,
+from stormcast.chaos.language.protocol_settings import (
+    FLAWS,
+    OF_MULTICAST,
+    OF_UNICAST,
+    Settings,
+    settings_of,
 )
 from stormcast.node.core.errors import suggestion
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.notations import TRUTH, Notation, Plain, one_of, quantity, whole, word
 from stormcast.node.reading.quantities import SIZE
-from stormcast.node.reading.yaml_nodes import Item
-
-Settings = tuple[tuple[str, object], ...]
-"""Names and values of settings. The stack that they are for knows which names there are."""
+from stormcast.node.reading.shapes import Key, Shape
 
 GENERATIONS: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 TIMINGS: Final = ("compatible", "fast")
@@ -98,7 +92,7 @@ def _write_members(members: Names) -> Plain:
 def _read_late(item: Item) -> Names:
     """Read names; `_check_late` compares them with the members, once both are known."""
     pattern = "write the names of members, such as [n5]"
-    late = [part.word(_MEMBER, pattern) for part in (item.items() if item.is_list() else [item])]
+    late = [part.word(_MEMBER, pattern) for part in item.items_or_self()]
     for name in late:
         if late.count(name) > 1:
             raise item.refuse(f"{name} is listed twice; keep one")
@@ -111,11 +105,14 @@ def _write_late(late: Names) -> Plain:
 
 def _read_protocols(item: Item) -> tuple[tuple[str, Settings], ...]:
     remedy = "write the name of a protocol, such as GMS"
-    return tuple((key.word(_PROTOCOL, remedy), SETTINGS.read(value)) for key, value in item.pairs())
+    return tuple(
+        (key.word(_PROTOCOL, remedy), settings_of([key.name]).read(value))
+        for key, value in item.pairs()
+    )
 
 
 def _write_protocols(protocols: tuple[tuple[str, Settings], ...]) -> Plain:
-    return {name: SETTINGS.write(settings) for name, settings in protocols}
+    return {name: settings_of([name]).write(settings) for name, settings in protocols}
 
 
 def _check_late(item: Item, cluster: Cluster) -> None:
@@ -138,15 +135,15 @@ CLUSTER: Final = Shape(
         ),
         "unicast": Key("unicast", one_of(GENERATIONS, "unicast protocol"), None),
         "timing": Key("timing", one_of(TIMINGS, "timing"), "compatible"),
-        "settings": Key("settings", SETTINGS, ()),
-        "historical": Key("historical", SETTINGS, ()),
+        "settings": Key("settings", OF_UNICAST, ()),
+        "historical": Key("historical", FLAWS, ()),
         "max_batch": Key("max_batch", whole(1, 65535), None),
         "outbox_bytes": Key("outbox_bytes", quantity(SIZE, above_zero=True), None),
         "unicast_first_conn": Key("unicast_first_conn", whole(1, (1 << 32) - 1), None),
-        "multicast_settings": Key("multicast_settings", SETTINGS, ()),
+        "multicast_settings": Key("multicast_settings", OF_MULTICAST, ()),
         "protocols": Key("protocols", Notation(_read_protocols, _write_protocols), ()),
         "late": Key("late", Notation(_read_late, _write_late), ()),
-        "sealed": Key("sealed", truth(), False),
+        "sealed": Key("sealed", TRUTH, False),
         "joins": Key("joins", one_of(JOINS, "way to join"), "together"),
     },
     _check_late,

@@ -16,10 +16,12 @@ from typing import Final
 
 from stormcast.chaos.faults import BASE, Link, Names, NetworkFault
 from stormcast.chaos.language.scenario import NETWORK
-from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
 from stormcast.node.core.names import MAX_NAME, NAME
-from stormcast.node.reading.yaml_nodes import Item, compose
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.notations import Plain
+from stormcast.node.reading.writing import flow
+from stormcast.node.reading.yaml_nodes import compose
 
 FAULT_ID: Final = re.compile(rf"(?!{BASE}$)[a-z][a-z0-9-]{{0,{MAX_NAME - 1}}}")
 """A fault's id: what a scenario names, or `f1`, `f2` … by which the schedule numbers faults."""

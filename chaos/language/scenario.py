@@ -15,21 +15,6 @@ from typing import Final
 
 from stormcast.chaos.faults import ChangeKeys, Link, Names
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
-from stormcast.chaos.language.shapes import (
-    POSITIVE_TIME,
-    TEXT,
-    TIME,
-    Key,
-    Notation,
-    Plain,
-    Shape,
-    flow,
-    list_of,
-    quantity,
-    some_of,
-    whole,
-    word,
-)
 from stormcast.chaos.language.timeline import (
     WORDS,
     Step,
@@ -48,9 +33,24 @@ from stormcast.chaos.language.workload import (
     load_notation,
 )
 from stormcast.node.member.loads import LOADS
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.notations import (
+    POSITIVE_TIME,
+    TEXT,
+    TIME,
+    Notation,
+    Plain,
+    list_of,
+    quantity,
+    some_of,
+    whole,
+    word,
+)
 from stormcast.node.reading.parsing import MAX_BYTES, decode
 from stormcast.node.reading.quantities import BANDWIDTH, RATIO, SHARE, SIZE
-from stormcast.node.reading.yaml_nodes import Item, compose
+from stormcast.node.reading.shapes import Key, Shape
+from stormcast.node.reading.writing import flow
+from stormcast.node.reading.yaml_nodes import compose
 from stormcast.node.settings import is_path
 
 __all__ = [
@@ -161,7 +161,7 @@ def load_scenario(path: str | Path) -> Scenario:
 def parse_scenario(text: str, path: str = "<text>") -> Scenario:
     """Read a scenario from the text of its file; raises nothing but ConfigError."""
     root = compose(text, path, "scenario")
-    found = {key.node.value: value for key, value in root.pairs()}
+    found = {key.name: value for key, value in root.pairs()}
     # These two first: names and times are checked against them.
     cluster = CLUSTER.read(root.peek("cluster"))
     limits = LIMITS.read(found["limits"]) if "limits" in found else Limits()
@@ -253,7 +253,7 @@ def _scenario(members: Names, run: float) -> Shape:
     )
 
     def check(item: Item, scenario: Scenario) -> None:
-        found = {key.node.value: value.items() for key, value in item.pairs() if value.is_list()}
+        found = {key.name: value.items() for key, value in item.pairs() if value.is_list()}
         check_workload(zip(found.get("workload", ()), scenario.workload, strict=True), run)
         steps = zip(found.get("timeline", ()), scenario.timeline, strict=True)
         check_timeline(steps, run, scenario.cluster.late, sealed=scenario.cluster.sealed)

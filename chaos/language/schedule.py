@@ -16,10 +16,12 @@ from typing import Final
 from stormcast.chaos import faults
 from stormcast.chaos.faults import RANDOM, Action, Names
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.shapes import Plain, Shape, flow
 from stormcast.chaos.language.timeline import CURES, WORDS, Step, actions
 from stormcast.chaos.language.workload import ScenarioLoad
+from stormcast.node.reading.notations import Plain
 from stormcast.node.reading.quantities import DURATION, RATE, SIZE
+from stormcast.node.reading.shapes import Shape
+from stormcast.node.reading.writing import flow
 
 _UNDO: Final = 0
 """Sorts before _DO: of two steps at one time an end is first, so that faults do not overlap."""

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from stormcast.chaos.faults import SetAttribute
-from stormcast.chaos.language.cluster import Cluster, Settings
+from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.protocol_settings import Settings
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.workload import ExpectView
 from stormcast.node.core.errors import ConfigError, Place, require

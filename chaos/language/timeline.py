@@ -10,29 +10,27 @@ from typing import Any, Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
-from stormcast.chaos.language.shapes import (
-    POSITIVE_TIME,
-    TIME,
-    Key,
-    Notation,
-    Plain,
-    Shape,
-    list_of,
-    members_of,
-    one_of,
-    quantity,
-    setting_value,
-    some_of,
-    whole,
-    whole_range,
-    word,
-)
+from stormcast.chaos.language.members import members_of
+from stormcast.chaos.language.protocol_settings import attribute_value
 from stormcast.node.core import wire
 from stormcast.node.core.errors import suggestion
 from stormcast.node.core.match import Match
-from stormcast.node.core.model import FLAG_NAMES
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.matches import match_keys
+from stormcast.node.reading.notations import (
+    POSITIVE_TIME,
+    TIME,
+    Notation,
+    Plain,
+    list_of,
+    one_of,
+    quantity,
+    some_of,
+    whole,
+    word,
+)
 from stormcast.node.reading.quantities import BANDWIDTH, DURATION, SHARE
-from stormcast.node.reading.yaml_nodes import Item
+from stormcast.node.reading.shapes import Key, Shape
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
 HALVES: Final = ("both", "sender", "receiver")
@@ -79,7 +77,8 @@ NAME: Final = word(
     "use small letters, digits and dashes, and not network, f1, f2 …: these are taken",
 )
 _SHARE: Final = quantity(SHARE, above_zero=True)
-_SEQNOS: Final = whole_range(0)
+
+_SETTING: Final = word(_ATTRIBUTE, "name a setting, such as xmit_interval or NAKACK2.xmit_interval")
 
 AT: Final = {"at": Key("at", TIME)}
 FOR: Final = {"for": Key("duration", POSITIVE_TIME, None)}
@@ -88,6 +87,21 @@ FLAPS: Final = {
     "every": Key("every", POSITIVE_TIME, None),
     "up": Key("up", POSITIVE_TIME, None),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangeShape(Shape):
+    """The shape of `set-attribute`: how its value is read follows from the name of the setting."""
+
+    def read(self, item: Item, besides: Collection[str] = ()) -> Any:  # noqa: ANN401 as its base
+        return self._shape(_SETTING.read(item.peek("attribute"))).read(item, besides)
+
+    def write(self, record: Any) -> dict[str, Plain]:  # noqa: ANN401 as its base
+        return self._shape(record.attribute).write(record)
+
+    def _shape(self, attribute: str) -> Shape:
+        value = {"value": Key("value", attribute_value(attribute))}
+        return Shape(self.make, self.keys | value)
 
 
 def _groups(members: Names) -> Notation:
@@ -112,21 +126,8 @@ def _groups(members: Names) -> Notation:
 
 
 def _match(members: Names) -> Shape:
-    anyone = members_of(members, everyone=())
-    return Shape(
-        Match,
-        {
-            "protocol": Key("protocols", some_of(wire.PROTOCOL_BY_NAME, "protocol"), ()),
-            "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
-            "from": Key("sources", anyone, ()),
-            "to": Key("dests", anyone, ()),
-            "connection": Key("connection", whole(1), None),
-            "seqno": Key("seqno", _SEQNOS, None),
-            "occurrence": Key("occurrence", whole_range(1), None),
-            "transmission": Key("transmission", whole_range(0, 255), None),
-            "flags": Key("flags", some_of(FLAG_NAMES.values(), "flag"), ()),
-        },
-    )
+    keys = match_keys(members_of(members, everyone=()))
+    return Shape(Match, keys | {"connection": Key("connection", whole(1), None)})
 
 
 def actions(members: Names) -> dict[str, Shape]:
@@ -227,19 +228,10 @@ def actions(members: Names) -> dict[str, Shape]:
             },
             _check_view,
         ),
-        "set-attribute": Shape(
+        "set-attribute": _ChangeShape(
             faults.SetAttribute,
             member
-            | {
-                "attribute": Key(
-                    "attribute",
-                    word(
-                        _ATTRIBUTE, "name a setting, such as xmit_interval or NAKACK2.xmit_interval"
-                    ),
-                ),
-                "value": Key("value", setting_value("")),
-            },
-            _check_attribute,
+            | {"attribute": Key("attribute", _SETTING), "value": Key("value", attribute_value(""))},
         ),
         "change-keys": Shape(
             faults.ChangeKeys,
@@ -255,9 +247,8 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
-    step = Step(
-        action=action, line=item.place.line, **timing.read(item, besides=["do", *shape.keys])
-    )
+    line = item.place.line if item.place else 0
+    step = Step(action=action, line=line, **timing.read(item, besides=["do", *shape.keys]))
     _check_periods(item, step)
     return step
 
@@ -287,8 +278,6 @@ def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
     """Return the mapping that `read_step` turns into an equal step."""
     action, do = step.action, WORDS[type(step.action)]
     words, times = shapes[do].write(action), _timing(type(action)).write(step)
-    if isinstance(action, faults.SetAttribute):
-        words["value"] = setting_value(action.attribute).write(action.value)
     return {"at": times.pop("at"), "do": do, **words, **times}
 
 
@@ -439,11 +428,6 @@ def _check_keys(item: Item, action: faults.ChangeKeys, due: str, *, sealed: bool
         raise item.peek("do").refuse("members have no keys; write `sealed: true` under cluster")
     if action.step != due:
         raise item.peek("step").refuse(f"keys change by add, turn, drop, in turns: this is {due}")
-
-
-def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
-    # Read the value once more: now the name of the setting says which kind of value it has.
-    setting_value(action.attribute).read(item.peek("value"))
 
 
 WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}

@@ -9,21 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from stormcast.chaos.faults import Names
-from stormcast.chaos.language.shapes import (
-    Key,
-    Notation,
-    Plain,
-    Shape,
-    members_of,
-    quantity,
-    size_range,
-    some_of,
-    whole,
-)
-from stormcast.node.core import wire
-from stormcast.node.member.loads import FLAGS, LOADS, Load
-from stormcast.node.reading.quantities import DURATION, RATE
-from stormcast.node.reading.yaml_nodes import Item
+from stormcast.chaos.language.members import members_of
+from stormcast.node.member.loads import LOADS, Load, message_keys
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.notations import Notation, Plain, quantity, whole
+from stormcast.node.reading.quantities import DURATION, RATE, SIZE
+from stormcast.node.reading.shapes import Key, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +97,7 @@ def load_shapes(members: Names) -> dict[str, Shape]:
     """Return the keys of a load, by its kind."""
     keys = {
         "from": Key("sources", members_of(members), members),
-        "count": Key("count", whole(1), 1000),
-        "rate": Key("rate", quantity(RATE, above_zero=True), 200.0),
-        "size": Key("size", size_range(wire.MAX_BODY), (100, 100)),
-        "start": Key("start", quantity(DURATION), 0.0),
-        "burst": Key("burst", whole(1), 1),
-        "flags": Key("flags", some_of(FLAGS, "message flag"), ()),
-        "oob_every": Key("oob_every", whole(1), 0),
+        **message_keys(DURATION, RATE, SIZE),
     }
     to = {"to": Key(("dests", "excludes_self"), _dests(members), (members, True))}
     everyone = partial(ScenarioLoad, do="multicast", dests=members, excludes_self=False)
@@ -211,7 +196,7 @@ def expect_notation(members: Names) -> Notation:
     delivered, viewed = expect_shape(members), expect_view_shape(members)
 
     def read(item: Item) -> Expect | ExpectView:
-        is_view = any(key.node.value in ("view", "seen_by") for key, _value in item.pairs())
+        is_view = item.has("view") or item.has("seen_by")
         expect: Expect | ExpectView = (viewed if is_view else delivered).read(item)
         return expect
 

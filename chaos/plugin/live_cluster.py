@@ -17,7 +17,6 @@ from stormcast.chaos.backends.base import Backend, BackendError, Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.language.cluster import CLUSTER
 from stormcast.chaos.language.scenario import Scenario, dump
-from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
@@ -27,7 +26,8 @@ from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.outcome import TRACE, RunOutcome, write_run
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
 from stormcast.chaos.session.settling import has_all
-from stormcast.node.reading.yaml_nodes import compose
+from stormcast.node.reading.items import PlainItem
+from stormcast.node.reading.notations import Plain
 
 PATIENCE: Final = 60.0
 """Seconds that a wait may take, unless a test says otherwise."""
@@ -458,7 +458,7 @@ class Clusters:
         return "\n".join(self.directions(made.folder, self._replay))
 
     def _scenario(self, words: dict[str, Any], guarantees: tuple[str, ...]) -> Scenario:
-        cluster = CLUSTER.read(compose(flow(_plain(words)), "cluster", "scenario"))
+        cluster = CLUSTER.read(PlainItem(_plain(words), "cluster"))
         name = self._name[:_LONGEST_NAME].strip("-") or "cluster"
         scenario = Scenario(name=name, guarantees=guarantees, cluster=cluster)
         if guarantees:

@@ -16,7 +16,6 @@ from stormcast.chaos.backends.base import Backend, BackendError, MemberError, Un
 from stormcast.chaos.faults import Names, Release
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import TimedStep, schedule
-from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import LASTING, Step, actions
 from stormcast.chaos.language.workload import load_notation
@@ -25,7 +24,8 @@ from stormcast.chaos.session.record import Pair, RunRecord
 from stormcast.chaos.session.roster import POLL_SECONDS
 from stormcast.chaos.session.session import Session
 from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.reading.yaml_nodes import compose
+from stormcast.node.reading.items import PlainItem
+from stormcast.node.reading.notations import Plain
 
 OF_A_GROUP: Final = (
     *(f"G{number}" for number in range(1, 9)),
@@ -82,7 +82,7 @@ class StepwiseSession(Session):
         self._number += 1
         fault = name or f"f{self._number}"
         shape = known[do]
-        action = shape.read(compose(flow({"do": do, **words}), do, "scenario"), besides=["do"])
+        action = shape.read(PlainItem({"do": do, **words}, do), besides=["do"])
         lasts = isinstance(action, LASTING)
         step = Step(at=0.0, action=action, name=fault, duration=_MOMENT if lasts else None)
         scripted = replace(self.scenario, timeline=(step,))
@@ -107,7 +107,7 @@ class StepwiseSession(Session):
     def load(self, do: str, words: Mapping[str, Plain]) -> None:
         """Have members send what a workload would say with these words, from now on."""
         codec = load_notation(self.scenario.cluster.members)
-        load = codec.read(compose(flow({"do": do, **words}), do, "scenario"))
+        load = codec.read(PlainItem({"do": do, **words}, do))
         require(not load.start, f"start is {words.get('start')}: a load begins now; wait before it")
         self.traffic.begin(replace(load, start=self.now() + load.start))
 

@@ -17,6 +17,7 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.session.roster import Roster
 from stormcast.node.member.loads import Load, write_load
+from stormcast.node.reading.notations import Plain
 
 ON_TIME_SECONDS: Final = 0.25
 """Seconds by which a load may begin late without making up for it."""
@@ -230,7 +231,7 @@ class Traffic:
         self._told.add((number, name))
         # A load that begins a tick late is on time.
         due = int((self._now() - load.start - ON_TIME_SECONDS) * load.rate)
-        loads: list[dict[str, object]] = []
+        loads: list[Plain] = []
         for count in sorted(set(left.values())):
             dests = tuple(dest for dest, wanted in left.items() if wanted == count and dest)
             late = min(count, max(0, due - (load.count - count)))
@@ -273,7 +274,7 @@ class Traffic:
 
 def load_words(
     load: ScenarioLoad, source: str, dests: Names, count: int, burst: int, label: str = ""
-) -> dict[str, object]:
+) -> dict[str, Plain]:
     """Return the body of `POST /workload` for one source; no dests: the group. Begins at once."""
     return write_load(
         Load(

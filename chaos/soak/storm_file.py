@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from stormcast.chaos.language.cluster import CLUSTER
 from stormcast.chaos.language.scenario import GUARANTEES, NETWORK, Link
-from stormcast.chaos.language.shapes import (
+from stormcast.chaos.soak.storm import ALL, KINDS, SIZES, Storm
+from stormcast.node.reading.items import Item
+from stormcast.node.reading.notations import (
     TEXT,
-    Key,
     Notation,
     Plain,
-    Shape,
-    flow,
     quantity,
     size_range,
     some_of,
@@ -23,10 +22,11 @@ from stormcast.chaos.language.shapes import (
     whole_range,
     word,
 )
-from stormcast.chaos.soak.storm import ALL, KINDS, SIZES, Storm
 from stormcast.node.reading.parsing import MAX_BYTES, decode
 from stormcast.node.reading.quantities import DURATION, RATE
-from stormcast.node.reading.yaml_nodes import Item, compose
+from stormcast.node.reading.shapes import Key, Shape
+from stormcast.node.reading.writing import flow
+from stormcast.node.reading.yaml_nodes import compose
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 _MOST_LOADS: Final = 16
@@ -41,7 +41,7 @@ def _sizes() -> Notation:
     one = size_range(_MOST_MESSAGE)
 
     def read(item: Item) -> tuple[tuple[int, int], ...]:
-        return tuple(one.read(part) for part in (item.items() if item.is_list() else [item]))
+        return tuple(one.read(part) for part in item.items_or_self())
 
     def write(value: tuple[tuple[int, int], ...]) -> list[Plain]:
         return [one.write(part) for part in value]

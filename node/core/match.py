@@ -7,11 +7,11 @@ protocol in a stack, and of a rule in the kernel are all described by one `Match
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.core.errors import require
 from stormcast.node.core.model import FLAG_NAMES
 from stormcast.node.core.wire import Head
 
@@ -156,56 +156,3 @@ class Matcher:
 
 def _overlaps(wanted: Range | None, lo: int, hi: int) -> bool:
     return wanted is None or (lo <= wanted[1] and wanted[0] <= hi)
-
-
-# -- From a file -----------------------------------------------------------------------------------
-
-# Keys of conditions in files, where they differ from the field's name.
-_KEYS: Final = {
-    "protocol": "protocols",
-    "kind": "kinds",
-    "from": "sources",
-    "to": "dests",
-}
-
-
-def read_match(values: Mapping[str, object]) -> Match:
-    """Read the match of a test protocol from a file: `{kind: DATA, from: [n1], seqno: [3, 5],
-    direction: up, times: 2}`. A list of one name or number may be written without brackets."""
-    known = {entry.name for entry in fields(Match)} - {*_KEYS.values(), "connection"} | set(_KEYS)
-    read: dict[str, Any] = {}
-    for key, value in values.items():
-        require(key in known, f"match: unknown key {key}; known: {', '.join(sorted(known))}")
-        name = _KEYS.get(key, key)
-        if name == "direction":
-            read[name] = value
-        elif name == "times":
-            read[name] = _number(key, value)
-        elif name in {"seqno", "transmission", "occurrence"}:
-            read[name] = _range(key, value)
-        else:
-            read[name] = names_of(f"match: {key}", value)
-    return Match(**read)
-
-
-def names_of(what: str, value: object) -> tuple[str, ...]:
-    """Read a name or a list of names from a file."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    require(
-        all(isinstance(name, str) for name in listed),
-        f"{what} is {value!r}: write a name, or a list of names",
-    )
-    return tuple(listed)
-
-
-def _number(key: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"match: {key} is {value!r}: write a whole number")
-    return value
-
-
-def _range(key: str, value: object) -> Range:
-    ends = value if isinstance(value, list | tuple) else (value, value)
-    if len(ends) != 2:  # noqa: PLR2004 a range has two ends
-        raise ConfigError(f"match: {key} is {value!r}: write a number, or [first, last]")
-    return _number(key, ends[0]), _number(key, ends[1])

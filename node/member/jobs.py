@@ -61,7 +61,7 @@ class Job:
     """Whether its destinations were not looked up yet."""
     is_over: bool = False
     error: str = ""
-    words: dict[str, object] = field(init=False)
+    words: Mapping[str, object] = field(init=False)
     """The load as a mapping."""
 
     def __post_init__(self) -> None:

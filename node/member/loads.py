@@ -6,24 +6,35 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from stormcast.node.reading.error_places import placed
-from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_RATE, SETTING_SIZE
-
-Names = tuple[str, ...]
-Where = Callable[..., Place | None]
-"""Takes the keys and numbers that lead to a value; returns its place."""
+from stormcast.node.reading.items import Item, item_of
+from stormcast.node.reading.notations import (
+    TRUTH,
+    Names,
+    Notation,
+    Plain,
+    quantity,
+    size_range,
+    some_of,
+    whole,
+    word,
+)
+from stormcast.node.reading.quantities import (
+    SETTING_DURATION,
+    SETTING_RATE,
+    SETTING_SIZE,
+    Quantity,
+)
+from stormcast.node.reading.shapes import Key, Shape
 
 MAX_LOADS: Final = 64
 MAX_LABEL: Final = 64
-MOST: Final = 1_000_000_000
 FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
 LOADS: Final = ("unicast", "multicast")
 
@@ -64,185 +75,117 @@ class Load:
         return sum(FLAGS[name] for name in self.flags)
 
 
-def nowhere(*_keys: object) -> None:
-    """Return None: the place of values that are in no file."""
+def message_keys(duration: Quantity, rate: Quantity, size: Quantity) -> dict[str, Key]:
+    """Return the keys of a load that do not name members; the units of scenarios are stricter."""
+    return {
+        "count": Key("count", whole(1), 1000),
+        "rate": Key("rate", quantity(rate, above_zero=True), 200.0),
+        "size": Key("size", size_range(wire.MAX_BODY, size), (100, 100)),
+        "start": Key("start", quantity(duration), 0.0),
+        "burst": Key("burst", whole(1), 1),
+        "flags": Key("flags", some_of(FLAGS, "message flag"), ()),
+        "oob_every": Key("oob_every", whole(1), 0),
+    }
 
 
-def read_loads(values: object, where: Where = nowhere) -> tuple[Load, ...]:
-    """Read one load or a list of loads, as parsed from YAML or JSON."""
-    if not isinstance(values, list):
-        return (read_load(values, where),)
-    count = len(values)
-    require(count <= MAX_LOADS, f"workload: {count} loads; write at most {MAX_LOADS}")
-    return tuple(read_load(one, partial(where, number)) for number, one in enumerate(values))
+def read_loads(values: object) -> tuple[Load, ...]:
+    """Read one load or a list of loads, as an item, or as parsed from YAML or JSON."""
+    item = _as_item(values)
+    loads = item.items_or_self()
+    if len(loads) > MAX_LOADS:
+        raise item.error(f"workload: {len(loads)} loads; write at most {MAX_LOADS}")
+    return tuple(map(read_load, loads))
 
 
-def read_load(values: object, where: Where = nowhere) -> Load:
-    """Read one load, as a scenario writes it, with `closed` and `duration`."""
-    with placed(where()):
-        if not isinstance(values, Mapping):
-            raise ConfigError("workload: write a mapping such as {do: multicast, rate: 200/s}")
-        return _load(values, where)
+def read_load(values: object) -> Load:
+    """Read one load, as a scenario writes it, with `closed`, `duration` and `label`."""
+    item = _as_item(values)
+    if not item.is_mapping():
+        raise item.error("workload: write a mapping such as {do: multicast, rate: 200/s}")
+    do = item.peek("do").one_of(LOADS, "load")
+    load: Load = _SHAPES[do].read(item, besides=["do"])
+    return load
 
 
-def _load(values: Mapping[str, object], where: Where) -> Load:
-    do = values.get("do")
-    require(do is not None, "workload: do is missing; write unicast or multicast")
-    with placed(where("do")):
-        require(do in LOADS, f"workload: do is {do!r}: write unicast or multicast")
-    known = [key for key in _READERS if key != "to" or do == "unicast"]
-    found: dict[str, Any] = {"do": do}
-    for key, value in values.items():
-        if key == "do":
-            continue
-        with placed(where(key)):
-            if key not in known:
-                near = suggestion(str(key), ["do", *known])
-                raise ConfigError(f"workload: unknown key {key}{near}")
-            found |= _READERS[key](f"workload: {key}", value)
-    closed, duration = found.get("closed", False), found.get("duration")
-    require(
-        not closed or "rate" not in values,
-        "workload: closed is true, so there is no rate; keep one of them",
-    )
-    if duration is not None:
-        found.setdefault("count", None)
-    sources, dests = found.get("sources", ()), found.get("dests", ())
+def write_load(load: Load) -> dict[str, Plain]:
+    """Return the mapping that `read_load` turns into this load."""
+    words = {"do": load.do, **_SHAPES[load.do].write(load)}
+    if load.closed:
+        words.pop("rate", None)
+    return words
+
+
+_MEMBERS: Final = "write a member's name, a list of names, or all"
+
+
+def _as_item(values: object) -> Item:
+    return item_of(values, "workload", joint=": ")
+
+
+def _read_members(item: Item) -> Names:
+    names: list[str] = []
+    for part in item.items_or_self():
+        name = part.text(_MEMBERS)
+        if not name:
+            raise part.refuse(_MEMBERS)
+        if name in names:
+            raise part.refuse("it is listed twice; keep one")
+        names.append(name)
+    if not names:
+        raise item.refuse("name a member, or write all")
+    return tuple(names)
+
+
+def _read_from(item: Item) -> Names:
+    return () if _stands_for_many(item, "all") else _read_members(item)
+
+
+def _read_to(item: Item) -> tuple[Names, bool]:
+    if _stands_for_many(item, "others"):
+        return (), True
+    return _read_from(item), False
+
+
+def _stands_for_many(item: Item, word: str) -> bool:
+    return not item.is_list() and item.text(_MEMBERS) == word
+
+
+def _write_to(value: tuple[Names, bool]) -> Plain:
+    dests, excludes_self = value
+    return list(dests) or ("others" if excludes_self else "all")
+
+
+def _made(do: str, **values: Any) -> Load:  # noqa: ANN401 of the keys below
+    if values["count"] is None and values["duration"] is None:
+        values["count"] = _COUNT
+    sources, dests = values["sources"], values.get("dests")
     if sources and dests and set(sources).isdisjoint(dests):
         # Where no source is a dest, both values mean the same: keep one of them.
-        found["excludes_self"] = True
-    if do == "multicast":
-        found["excludes_self"] = False
-    return Load(**found)
+        values["excludes_self"] = True
+    return Load(do=do, **values)
 
 
-def write_load(load: Load) -> dict[str, object]:
-    """Return the mapping that `read_load` turns into this load."""
-    written: dict[str, object] = {"do": load.do}
-    if load.sources:
-        written["from"] = list(load.sources)
-    if load.do == "unicast":
-        if load.dests:
-            written["to"] = list(load.dests)
-        else:
-            written["to"] = "others" if load.excludes_self else "all"
-    if load.count is not None:
-        written["count"] = load.count
-    if not load.closed:
-        written["rate"] = SETTING_RATE.write(load.rate)
-    low, high = load.size
-    written["size"] = f"{low}B" if low == high else f"{low}B..{high}B"
-    for name in ("start", "duration"):
-        seconds = getattr(load, name)
-        if seconds:
-            written[name] = SETTING_DURATION.write(seconds)
-    if load.burst != 1:
-        written["burst"] = load.burst
-    if load.flags:
-        written["flags"] = list(load.flags)
-    for name in ("oob_every", "closed", "label"):
-        if value := getattr(load, name):
-            written[name] = value
-    return written
+def _check(item: Item, load: Load) -> None:
+    if load.closed and item.has("rate"):
+        raise item.error("workload: closed is true, so there is no rate; keep one of them")
 
 
-def _read_members(what: str, value: object) -> Names:
-    listed = value if isinstance(value, list | tuple) else [value]
-    require(bool(listed), f"{what} is empty: name a member, or write all")
-    for name in listed:
-        require(
-            isinstance(name, str) and bool(name),
-            f"{what} is {value!r}: write a member's name, a list of names, or all",
-        )
-        require(listed.count(name) == 1, f"{what}: {name} is listed twice; keep one")
-    return tuple(listed)
-
-
-def _read_from(what: str, value: object) -> dict[str, object]:
-    return {"sources": () if value == "all" else _read_members(what, value)}
-
-
-def _read_to(what: str, value: object) -> dict[str, object]:
-    if value in ("all", "others"):
-        return {"dests": (), "excludes_self": value == "others"}
-    return {"dests": _read_members(what, value), "excludes_self": False}
-
-
-def _read_whole(what: str, value: object, most: int = MOST) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ConfigError(f"{what} is {value!r}: write a whole number, 1..{most}")
-    return value
-
-
-def _read_seconds(what: str, value: object) -> float:
-    if not isinstance(value, str):
-        raise ConfigError(f"{what} is {value!r}: write a duration with its unit, such as 500ms")
-    return SETTING_DURATION.read(value, what)
-
-
-def _read_rate(what: str, value: object) -> float:
-    if not isinstance(value, str):
-        raise ConfigError(f"{what} is {value!r}: write a rate such as 200/s")
-    rate = SETTING_RATE.read(value, what)
-    require(rate > 0, f"{what} is {value!r}: it must be above 0")
-    return rate
-
-
-def _read_size(what: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, str):
-        raise ConfigError(f"{what} is {value!r}: write a size with its unit, such as 1KiB")
-    ends = [int(SETTING_SIZE.read(part, what)) for part in value.split("..")]
-    require(
-        len(ends) <= 2 and ends[0] <= ends[-1] <= wire.MAX_BODY,  # noqa: PLR2004 two ends
-        f"{what} is {value!r}: write a size, or the smaller and the larger end of a range such as "
-        f"10B..2KiB, up to {wire.MAX_BODY}B",
-    )
-    return ends[0], ends[-1]
-
-
-def _read_flags(what: str, value: object) -> Names:
-    listed = value if isinstance(value, list | tuple) else [value]
-    for name in listed:
-        if not isinstance(name, str) or name not in FLAGS:
-            near = suggestion(str(name), FLAGS)
-            raise ConfigError(f"{what}: unknown message flag {name}{near}")
-        require(listed.count(name) == 1, f"{what}: {name} is listed twice; keep one")
-    return tuple(listed)
-
-
-def _read_closed(what: str, value: object) -> bool:
-    require(isinstance(value, bool), f"{what} is {value!r}: write true or false")
-    return bool(value)
-
-
-def _read_duration(what: str, value: object) -> float:
-    seconds = _read_seconds(what, value)
-    require(seconds > 0, f"{what} is {value!r}: it must be above 0")
-    return seconds
-
-
-def _read_label(what: str, value: object) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= MAX_LABEL:
-        raise ConfigError(f"{what} is {value!r}: write a word of 1..{MAX_LABEL} letters")
-    return value
-
-
-def _one(name: str, read: Callable[[str, object], object]) -> Callable[[str, object], Any]:
-    return lambda what, value: {name: read(what, value)}
-
-
-_READERS: Final[dict[str, Callable[[str, object], dict[str, object]]]] = {
-    "from": _read_from,
-    "to": _read_to,
-    "count": _one("count", _read_whole),
-    "rate": _one("rate", _read_rate),
-    "size": _one("size", _read_size),
-    "start": _one("start", _read_seconds),
-    "burst": _one("burst", _read_whole),
-    "flags": _one("flags", _read_flags),
-    "oob_every": _one("oob_every", _read_whole),
-    "closed": _one("closed", _read_closed),
-    "duration": _one("duration", _read_duration),
-    "label": _one("label", _read_label),
+_COUNT: Final = 1000
+"""Messages of a load that says neither `count` nor `duration`."""
+_KEYS: Final = {
+    "from": Key("sources", Notation(_read_from, list), ()),
+    **message_keys(SETTING_DURATION, SETTING_RATE, SETTING_SIZE),
+    "count": Key("count", whole(1), None),
+    "closed": Key("closed", TRUTH, False),
+    "duration": Key("duration", quantity(SETTING_DURATION, above_zero=True), None),
+    "label": Key(
+        "label",
+        word(re.compile(rf".{{1,{MAX_LABEL}}}"), f"write a word of 1..{MAX_LABEL} letters"),
+        "",
+    ),
 }
-"""The keys of a load, each with the function that reads its value."""
+_TO: Final = {"to": Key(("dests", "excludes_self"), Notation(_read_to, _write_to), ((), True))}
+_SHAPES: Final = {
+    "unicast": Shape(partial(_made, "unicast"), _KEYS | _TO, _check),
+    "multicast": Shape(partial(_made, "multicast", excludes_self=False), _KEYS, _check),
+}

@@ -6,9 +6,8 @@ One table names every setting once; its key in a file, its variable and its flag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from stormcast.node.control.settings import REQUIRED, TLS_MODES, TOKEN_VARIABLE
@@ -18,10 +17,13 @@ from stormcast.node.member.workload import VERIFY
 from stormcast.node.protocols.testing import read_test_protocol
 from stormcast.node.reading.documents import read_document
 from stormcast.node.reading.error_places import placed
+from stormcast.node.reading.items import LARGEST, Item, PlainItem, TextItem
+from stormcast.node.reading.notations import BYTES, TEXT, Notation, quantity, whole
 from stormcast.node.reading.parsing import text_of
-from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, Quantity
+from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.settings import GENERATIONS, StackSettings
-from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
+from stormcast.node.settings.files import values_of
+from stormcast.node.settings.protocols import DISCOVERIES
 from stormcast.node.trace.journal import JournalConfig
 
 PREFIX: Final = "STORMCAST_"
@@ -30,8 +32,8 @@ CONFIG_VARIABLE: Final = "STORMCAST_CONFIG"
 DEFAULT: Final = "default"
 LOOPS: Final = ("asyncio", "uvloop")
 
-WORD: Final = "word"
-WHOLE: Final = "whole"
+_TIME: Final = quantity(SETTING_DURATION)
+_NUMBER: Final = whole(0, LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,12 @@ class Option:
 
     key: str
     """In a file; a dot leads into a mapping."""
-    kind: str | Quantity
+    notation: Notation
     default: Any
     about: str
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    """The words that it may be; the empty one, if it is among them, is for the default."""
 
     @property
     def flag(self) -> str:
@@ -59,24 +62,12 @@ class Option:
     def variable(self) -> str:
         return PREFIX + self.flag[2:].upper().replace("-", "_")
 
-    def read(self, value: object, what: str) -> object:
+    def read(self, item: Item) -> object:
         """Return the value that a file, a variable or a flag gives."""
-        if self.kind is WHOLE or self.kind is SETTING_SIZE:
-            return _read_number(value, what, is_size=self.kind is SETTING_SIZE)
-        if not isinstance(value, str):
-            wanted = "text" if self.kind is WORD else "a duration with its unit, such as 500ms"
-            raise ConfigError(f"{what} is {value!r}: write {wanted}")
-        if isinstance(self.kind, Quantity):
-            return self.kind.read(value, what)
-        require(
-            not self.choices or value in self.choices,
-            f"{what} is {value!r}: choose one of {', '.join(filter(None, self.choices))}",
-        )
+        if self.choices:
+            return item.one_of(self.choices, "choice")
+        value: object = self.notation.read(item)
         return value
-
-    def write(self, value: Any) -> object:  # noqa: ANN401 the type follows the kind
-        """Return the value as a file has it."""
-        return self.kind.write(value) if isinstance(self.kind, Quantity) else value
 
 
 def _default_of(config: type, name: str) -> object:
@@ -84,61 +75,50 @@ def _default_of(config: type, name: str) -> object:
     return fields[name].default
 
 
-def _read_number(value: object, what: str, *, is_size: bool) -> int:
-    if isinstance(value, str):
-        if is_size and not value.isdigit():
-            return int(SETTING_SIZE.read(value, what))
-        require(value.isascii() and value.isdigit(), f"{what} is {value!r}: write a whole number")
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ConfigError(f"{what} is {value!r}: write a whole number that is not negative")
-    return value
-
-
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("name", WORD, "", "this member's name; made from host and process if empty", "NAME"),
-    Option("cluster", WORD, "stormcast", "members of other clusters are not heard", "NAME"),
-    Option("stack", WORD, "udp", "which protocols, in which order; docs/stacks.md", "STACK"),
-    Option("timing", WORD, "fast", "how patient they are: fast or compatible", "TIMING"),
-    Option("unicast", WORD, "", "another generation of the stack's unicast protocol", "PROTOCOL",
+    Option("name", TEXT, "", "this member's name; made from host and process if empty", "NAME"),
+    Option("cluster", TEXT, "stormcast", "members of other clusters are not heard", "NAME"),
+    Option("stack", TEXT, "udp", "which protocols, in which order; docs/stacks.md", "STACK"),
+    Option("timing", TEXT, "fast", "how patient they are: fast or compatible", "TIMING"),
+    Option("unicast", TEXT, "", "another generation of the stack's unicast protocol", "PROTOCOL",
            ("", *GENERATIONS)),
-    Option("discovery", WORD, "", "another way to find members than the stack's", "PROTOCOL",
+    Option("discovery", TEXT, "", "another way to find members than the stack's", "PROTOCOL",
            ("", *DISCOVERIES)),
-    Option("max_batch", WHOLE, _default_of(StackSettings, "max_batch"),
+    Option("max_batch", _NUMBER, _default_of(StackSettings, "max_batch"),
            "messages in one batch", "N"),
-    Option("max_frame", SETTING_SIZE, _default_of(StackSettings, "max_frame"),
+    Option("max_frame", BYTES, _default_of(StackSettings, "max_frame"),
            "bytes of payload after which a batch is closed", "SIZE"),
-    Option("outbox_bytes", SETTING_SIZE, _default_of(StackSettings, "outbox_bytes"),
+    Option("outbox_bytes", BYTES, _default_of(StackSettings, "outbox_bytes"),
            "bytes accepted per destination and not yet numbered", "SIZE"),
-    Option("loop", WORD, "asyncio", "event loop; uvloop if it is installed", "LOOP", LOOPS),
-    Option("run_for", SETTING_DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
-    Option("leave_timeout", SETTING_DURATION, 10.0, "how long leaving may take", "TIME"),
-    Option("journal.directory", WORD, "", "where the journal is kept; none if empty", "DIR"),
-    Option("journal.segment_bytes", SETTING_SIZE, _default_of(JournalConfig, "segment_bytes"),
+    Option("loop", TEXT, "asyncio", "event loop; uvloop if it is installed", "LOOP", LOOPS),
+    Option("run_for", _TIME, 0.0, "leave after this time; 0s: when told to", "TIME"),
+    Option("leave_timeout", _TIME, 10.0, "how long leaving may take", "TIME"),
+    Option("journal.directory", TEXT, "", "where the journal is kept; none if empty", "DIR"),
+    Option("journal.segment_bytes", BYTES, _default_of(JournalConfig, "segment_bytes"),
            "bytes of one of its files", "SIZE"),
-    Option("journal.limit_bytes", SETTING_SIZE, _default_of(JournalConfig, "limit_bytes"),
+    Option("journal.limit_bytes", BYTES, _default_of(JournalConfig, "limit_bytes"),
            "bytes of this incarnation's journal at most", "SIZE"),
-    Option("journal.when_full", WORD, _default_of(JournalConfig, "when_full"),
+    Option("journal.when_full", TEXT, _default_of(JournalConfig, "when_full"),
            "at the limit: drop-oldest or stop", "POLICY"),
-    Option("control.address", WORD, "",
+    Option("control.address", TEXT, "",
            "control endpoint: HOST:PORT or unix:PATH; closed if empty", "ADDR"),
-    Option("control.probes", WORD, "",
+    Option("control.probes", TEXT, "",
            "another listener for /livez and /readyz alone: HOST:PORT or unix:PATH; none if empty",
            "ADDR"),
-    Option("control.token_file", WORD, "",
+    Option("control.token_file", TEXT, "",
            "file with the endpoint's token, for its owner only", "FILE"),
-    Option("control.certificate_file", WORD, "",
+    Option("control.certificate_file", TEXT, "",
            "PEM file with the endpoint's certificate; plain HTTP if empty", "FILE"),
-    Option("control.private_key_file", WORD, "",
+    Option("control.private_key_file", TEXT, "",
            "PEM file with the certificate's private key, for its owner only", "FILE"),
-    Option("control.tls", WORD, REQUIRED,
+    Option("control.tls", TEXT, REQUIRED,
            "where others reach the endpoint: required, or none for plain HTTP", "WHICH", TLS_MODES),
-    Option("key_file", WORD, "",
+    Option("key_file", TEXT, "",
            "file with the cluster's keys, made by `stormcast key new`; nothing is sealed if empty",
            "FILE"),
-    Option("seed", WHOLE, 1, "the workload's payloads follow from it; the same in all members",
+    Option("seed", _NUMBER, 1, "the workload's payloads follow from it; the same in all members",
            "N"),
-    Option("verify", WORD, "all",
+    Option("verify", TEXT, "all",
            "which messages of a batch are compared with what was sent: all, one or none", "WHICH",
            VERIFY),
 )  # fmt: skip  # one option after the other
@@ -159,13 +139,11 @@ class Setting(NamedTuple):
     """A value, and where it was given."""
 
     value: Any
+    """What was read; of protocols and historical flaws the item that is read once the stack is
+    known."""
     origin: str
     place: Place | None = None
     """The place in a file; None for other origins."""
-
-
-Where = Callable[..., Place]
-"""Takes the keys and numbers that lead to a value; returns its place."""
 
 
 class Given:
@@ -198,56 +176,47 @@ class Given:
 
     def add_file(self, path: str) -> None:
         """Take the values of a file."""
-        document = read_document(text_of(path, "--config"), path)
-        content = {} if document.content is None else document.content
-        with placed(document.place()):
-            require(isinstance(content, dict), "write a mapping of keys to values")
-        self.add_mapping(content, f"file {path}", document.place)
+        file = read_document(text_of(path, "--config"), path).item()
+        if file.value is not None:
+            self.add_mapping(file, f"file {path}")
 
-    def add_mapping(self, content: Mapping[str, Any], origin: str, where: Where) -> None:
+    def add_mapping(self, content: PlainItem, origin: str) -> None:
         """Take the values of a mapping, which has the form of a file."""
-        for key, value in content.items():
-            with placed(where(key)):
-                if key in _SECTIONS:
-                    self._add_section(str(key), value, origin, where)
-                elif key in BY_KEY:
-                    self._add_value(str(key), value, Setting(None, origin, where(key)))
-                else:
-                    self._add_group(str(key), value, origin, where)
+        for key, value in content.pairs():
+            if key.name in _SECTIONS:
+                self._add_section(key.name, value, origin)
+            elif key.name in BY_KEY:
+                self._add_value(key.name, value, origin)
+            else:
+                self._add_group(key, value, origin)
 
-    def _add_value(self, key: str, value: object, told: Setting, what: str = "") -> None:
-        self.values[key] = told._replace(value=BY_KEY[key].read(value, what or key))
+    def _add_value(self, key: str, item: Item, origin: str) -> None:
+        self.values[key] = Setting(BY_KEY[key].read(item), origin, item.place)
 
-    def _add_group(self, group: str, values: object, origin: str, where: Where) -> None:
+    def _add_group(self, group: PlainItem, values: PlainItem, origin: str) -> None:
         """Take the values of `journal:` or `control:`."""
         groups = dict.fromkeys(key.split(".")[0] for key in BY_KEY if "." in key)
-        known = [*(key for key in BY_KEY if "." not in key), *groups, *_SECTIONS]
-        require(group in groups, f"unknown key {group}{suggestion(group, known)}")
-        for name, value in _mapping(values, group).items():
-            key = f"{group}.{name}"
-            known = [one.split(".")[1] for one in BY_KEY if one.startswith(f"{group}.")]
-            with placed(where(group, name)):
-                require(key in BY_KEY, f"{group}: unknown key {name}{suggestion(name, known)}")
-                self._add_value(key, value, Setting(None, origin, where(group, name)))
+        if group.name not in groups:
+            known = [*(key for key in BY_KEY if "." not in key), *groups, *_SECTIONS]
+            raise group.error(f"unknown key {group.name}{suggestion(group.name, known)}")
+        before = f"{group.name}."
+        known = [key.removeprefix(before) for key in BY_KEY if key.startswith(before)]
+        for name, item in values.entries((), known).items():
+            self._add_value(before + name, item, origin)
 
-    def _add_section(self, key: str, value: object, origin: str, where: Where) -> None:
+    def _add_section(self, key: str, section: PlainItem, origin: str) -> None:
         if key == "workload":
-            self.values[key] = Setting(read_loads(value, partial(where, key)), origin, where(key))
+            loads = read_loads(section.called(key, joint=": "))
+            self.values[key] = Setting(loads, origin, section.place)
         elif key == "test_protocols":
-            self.values[key] = Setting(_test_protocols(value), origin, where(key))
+            self.values[key] = Setting(_test_protocols(section), origin, section.place)
         elif key == "historical":
-            self.historical |= {
-                name: Setting(one, origin, where(key, name))
-                for name, one in _mapping(value, key).items()
-            }
+            for flaw, value in section.pairs():
+                self.historical[flaw.name] = Setting(value, origin, value.place)
         else:
-            for protocol, settings in _mapping(value, key).items():
-                with placed(where(key, protocol)):
-                    pairs = _mapping(settings or {}, f"{key}.{protocol}")
-                for name, one in pairs.items():
-                    self.protocols[protocol, name] = Setting(
-                        one, origin, where(key, protocol, name)
-                    )
+            for protocol, settings in section.pairs():
+                for name, value in values_of(settings.called(protocol.name)).items():
+                    self.add_setting(protocol.name, name, value, origin)
 
     # -- The environment -----------------------------------------------------------------------
 
@@ -263,13 +232,13 @@ class Given:
                 continue
             origin = f"environment {name}"
             if name in options:
-                self._add_value(options[name].key, text, Setting(None, origin), name)
+                self._add_value(options[name].key, TextItem(text, name), origin)
             elif name in shortcuts:
                 self._add_shortcut(shortcuts[name], text, origin)
             elif name.startswith(SET_PREFIX):
                 protocol, mark, key = name.removeprefix(SET_PREFIX).partition("__")
                 require(bool(mark and key), f"{name}: write {SET_PREFIX}PROTOCOL__KEY=value")
-                self.add_setting(protocol, key.lower(), text, origin)
+                self._add_text(protocol, key.lower(), text, origin)
             elif name == workload:
                 self.add_workload(text, origin)
             else:
@@ -295,7 +264,7 @@ class Given:
                 for one in text:
                     self._add_set(one, origin)
             elif flag in options:
-                self._add_value(options[flag].key, text, Setting(None, origin), flag)
+                self._add_value(options[flag].key, TextItem(text, flag), origin)
             elif flag in SHORTCUTS:
                 self._add_shortcut(SHORTCUTS[flag][0], text, origin)
             else:
@@ -311,21 +280,24 @@ class Given:
         )
         before = self.protocols.get((protocol, key))
         require(before is None or before.origin != origin, f"--set {name} is given twice; keep one")
-        self.add_setting(protocol, key, value, origin)
+        self._add_text(protocol, key, value, origin)
 
     # -- Both ----------------------------------------------------------------------------------
 
-    def add_setting(self, protocol: str, key: str, text: str, origin: str) -> None:
-        """Take a setting of a protocol, given as text."""
-        self.protocols[protocol, key] = Setting(_typed(protocol, key, text, origin), origin)
+    def add_setting(self, protocol: str, key: str, item: PlainItem, origin: str) -> None:
+        """Take a setting of a protocol."""
+        self.protocols[protocol, key] = Setting(item, origin, item.place)
+
+    def _add_text(self, protocol: str, key: str, text: str, origin: str) -> None:
+        item = TextItem(text, f"{protocol}.{key}", lambda *_keys: Place(origin))
+        self.protocols[protocol, key] = Setting(item, origin)
 
     def add_workload(self, path: str, origin: str) -> None:
         """Take the loads of a file: a list, or a mapping with one under `workload`."""
-        document = read_document(text_of(path, origin), path)
-        loads, where = document.content, document.place
-        if isinstance(loads, dict) and "workload" in loads:
-            loads, where = loads["workload"], partial(where, "workload")
-        self.values["workload"] = Setting(read_loads(loads, where), origin)
+        loads = read_document(text_of(path, origin), path).item("workload")
+        if loads.is_mapping():
+            loads = values_of(loads).get("workload", loads)
+        self.values["workload"] = Setting(read_loads(loads.called("workload", ": ")), origin)
 
     def _add_shortcut(self, key: str, text: str, origin: str) -> None:
         self.shortcuts[key] = Setting(text, origin)
@@ -335,8 +307,7 @@ class Given:
         told = self.shortcuts[key]
         other = self.protocols.get((protocol, key))
         if other is None or _rank(other) < _rank(told):
-            value = _typed(protocol, key, told.value, told.origin)
-            self.protocols[protocol, key] = Setting(value, told.origin)
+            self._add_text(protocol, key, told.value, told.origin)
         else:
             require(
                 _rank(other) > _rank(told),
@@ -346,28 +317,6 @@ class Given:
 
 def _rank(told: Setting) -> int:
     return ("file", "environment", "flag").index(told.origin.split()[0])
-
-
-def _typed(protocol: str, key: str, text: str, origin: str) -> object:
-    """Convert text to the setting's type; leave text that does not fit for the stack to refuse."""
-    fields = getattr(CONFIGS.get(protocol), "__dataclass_fields__", {})
-    kind = str(fields[key].type) if key in fields else "str"
-    if kind == "bool":
-        return {"true": True, "false": False}.get(text, text)
-    if kind == "int" and re.fullmatch(r"-?[0-9]{1,18}", text):
-        return int(text)
-    if kind in ("float", "Share") and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
-        require(
-            kind == "Share" or not float(text),
-            f"{origin}: {protocol}.{key} is {text}: write its unit, as {text}ms or {text}s; in "
-            "JGroups it is milliseconds",
-        )
-        return float(text)
-    if kind.startswith("tuple"):
-        is_yaml = text.startswith("[")
-        listed = read_document(text, origin).content if is_yaml else text.split(",")
-        return listed or []
-    return text
 
 
 def _variable(flag: str) -> str:
@@ -381,18 +330,13 @@ def _is_kubernetes(name: str, text: str) -> bool:
     )
 
 
-def _test_protocols(values: object) -> dict[str, dict[str, Any]]:
+def _test_protocols(section: PlainItem) -> dict[str, dict[str, Any]]:
     """Read the test protocols of a member: each a mapping, as for `POST /probes`."""
-    found = {
-        name: _mapping(one, f"test_protocols.{name}")
-        for name, one in _mapping(values, "test_protocols").items()
-    }
-    for name, one in found.items():
-        read_test_protocol(name, {key: value for key, value in one.items() if key != "above"})
+    found: dict[str, dict[str, Any]] = {}
+    for key, settings in section.pairs():
+        found[key.name] = {name.name: value.value for name, value in settings.pairs()}
+        values = values_of(settings.called(key.name))
+        values.pop("above", None)
+        with placed(key.place):
+            read_test_protocol(key.name, values)
     return found
-
-
-def _mapping(values: object, what: str) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{what} is {values!r}: write a mapping of keys to values")
-    return {str(key): value for key, value in values.items()}

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import yaml
 
 from stormcast.node.control.settings import (
     ControlSettings,
@@ -23,6 +20,7 @@ from stormcast.node.control.settings import (
 )
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.core.names import check_name
+from stormcast.node.core.timing import Timing
 from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
@@ -33,8 +31,11 @@ from stormcast.node.member.options import (
     Setting,
 )
 from stormcast.node.protocols.testing import TEST_PROTOCOLS
+from stormcast.node.reading.config_shapes import shape_of
 from stormcast.node.reading.error_places import placed, to_blame
-from stormcast.node.reading.quantities import SETTING_DURATION
+from stormcast.node.reading.items import PlainItem
+from stormcast.node.reading.notations import Plain
+from stormcast.node.reading.writing import flow
 from stormcast.node.settings import (
     GENERATIONS,
     StackSettings,
@@ -42,12 +43,11 @@ from stormcast.node.settings import (
     load_settings,
     read_layers,
 )
-from stormcast.node.settings.files import read_shipped
+from stormcast.node.settings.files import read_timing
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST
 from stormcast.node.trace.journal import JournalConfig
 
-_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _INDENT: Final = "  "
 
 
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
     """One line of the effective configuration."""
 
     path: tuple[str, ...]
-    value: object
+    value: Plain
     """The value as YAML and JSON have it."""
     origin: str
 
@@ -106,7 +106,7 @@ class Effective:
                 if path[: depth + 1] != before[: depth + 1]:
                     lines.append(f"{_INDENT * depth}{part}:")
             before = path[:-1]
-            text = f"{_INDENT * len(before)}{path[-1]}: {_written(value)}"
+            text = f"{_INDENT * len(before)}{path[-1]}: {flow(value)}"
             lines.append(f"{text}  # {origin}")
         return "\n".join(lines) + "\n"
 
@@ -158,7 +158,7 @@ def _effective(given: Given, environ: Mapping[str, str]) -> Effective:
 def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
     """Return the settings of a mapping in the form of a file; ConfigError if they cannot work."""
     given = Given()
-    given.add_mapping(config, what, lambda *_keys: Place(what))
+    given.add_mapping(PlainItem(config, where=lambda *_keys: Place(what)), what)
     values = {option.key: _told(given, option) for option in OPTIONS}
     return _settings(given, values, _stack(given, values), "")
 
@@ -231,9 +231,9 @@ def _stack(given: Given, values: Mapping[str, Setting]) -> StackSettings:
 def _stack_notes(stack: StackSettings) -> Iterator[str]:
     timing = stack.timing
     pairs = (
-        f"{one.name} {_written(_text(one.type, getattr(timing, one.name)))}"
-        for one in dataclasses.fields(timing)
-        if one.name != "name"
+        f"{name} {flow(key.notation.write(getattr(timing, name)))}"
+        for name, key in shape_of(Timing).keys.items()
+        if name != "name"
     )
     yield f"timing {timing.name}: {', '.join(pairs)}"
     test_protocols = [name for name, _config in stack.layers if name in TEST_PROTOCOLS]
@@ -244,22 +244,22 @@ def _stack_notes(stack: StackSettings) -> Iterator[str]:
 def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) -> Iterator[Entry]:
     for option in OPTIONS:
         told = values[option.key]
-        yield Entry(tuple(option.key.split(".")), option.write(told.value), told.origin)
+        value = option.notation.write(told.value)
+        yield Entry(tuple(option.key.split(".")), value, told.origin)
     workload = given.values.get("workload", Setting((), DEFAULT))
     yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
     if test_protocols := given.values.get("test_protocols"):
         yield Entry(("test_protocols",), test_protocols.value, test_protocols.origin)
     for key, told in given.historical.items():
-        yield Entry(("historical", key), told.value, told.origin)
+        yield Entry(("historical", key), told.value.value, told.origin)
     origins = _origins(given, values, stack)
     for name, config in stack.layers:
         if name in TEST_PROTOCOLS:
             continue
-        for one in dataclasses.fields(config):
-            if one.name != "historical":
-                value = _text(one.type, getattr(config, one.name))
-                origin = origins.get((name, one.name), DEFAULT)
-                yield Entry(("protocols", name, one.name), value, origin)
+        for key, one in shape_of(type(config)).keys.items():
+            value = one.notation.write(getattr(config, key))
+            origin = origins.get((name, key), DEFAULT)
+            yield Entry(("protocols", name, key), value, origin)
 
 
 def _origins(
@@ -268,8 +268,7 @@ def _origins(
     """Return the origin of each setting of the protocols that is no default: the stack wins over
     the timing, and given values win over both."""
     found: dict[tuple[str, str], str] = {}
-    timing = read_shipped("timings", stack.timing.name).content
-    for name, paced in (timing.get("protocols") or {}).items():
+    for name, paced in read_timing(stack.timing.name)[1].items():
         found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
     for name, told in read_layers(values["stack"].value):
         origin, protocol, keys = f"stack {stack.name}", name, told
@@ -330,27 +329,3 @@ def _settings(
         run_for=value["run_for"],
         leave_timeout=value["leave_timeout"],
     )
-
-
-# -- As text -------------------------------------------------------------------------------------
-
-
-def _text(kind: object, value: object) -> object:
-    """Return the value of a protocol's setting as a file has it."""
-    if isinstance(value, float) and str(kind) != "Share":
-        return SETTING_DURATION.write(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _written(value: object) -> str:
-    """Return a value on one line of YAML."""
-    if isinstance(value, str):
-        # Quoted, unless it can be read as nothing but text.
-        is_text = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
-        has_unit = re.fullmatch(r"[0-9.]+[A-Za-z]+", value)
-        return value if is_text or has_unit else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_written(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return json.dumps(value)

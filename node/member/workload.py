@@ -17,9 +17,10 @@ from stormcast.node.core.errors import ClosedError, NodeError, require
 from stormcast.node.core.model import Address, Delivery, View
 from stormcast.node.member.jobs import Job, Sending
 from stormcast.node.member.labels import Labels
-from stormcast.node.member.loads import MAX_LOADS, MOST, Load
+from stormcast.node.member.loads import MAX_LOADS, Load
 from stormcast.node.member.offers import MAX_STREAMS, Offers, Outbox
 from stormcast.node.payloads import PROVABLE_BYTES, PayloadStream, stream_of
+from stormcast.node.reading.notations import MOST
 
 TICK: Final = 0.001
 """Seconds between two bursts at least: a timer per message would cost more than the message."""

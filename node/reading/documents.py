@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from stormcast.node.core.errors import Place
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.reading.parsing import Loader, parse, place_of
 
 
@@ -35,6 +36,10 @@ class Document:
                 node = node.value[key]
                 mark = node.start_mark
         return place_of(mark, self.source)
+
+    def item(self, key: str = "") -> PlainItem:
+        """Return the content as a value that errors call `key`, and that knows its places."""
+        return PlainItem(self.content, key, self.place)
 
 
 def read_document(text: str, source: str) -> Document:

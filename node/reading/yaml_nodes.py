@@ -15,8 +15,9 @@ from typing import Any, Final
 import yaml
 
 from stormcast.node.core.errors import ConfigError, Place, shortened, suggestion
+from stormcast.node.reading.items import Item, bounds_in_words
 from stormcast.node.reading.parsing import Loader, check_size, parse, place_of
-from stormcast.node.reading.quantities import Quantity, UnitError
+from stormcast.node.reading.quantities import SETTING_SIZE, Quantity, UnitError
 
 MAX_DEPTH: Final = 12
 """A scenario needs six levels; far more would exhaust the stack of the composer."""
@@ -28,11 +29,10 @@ SWITCHES: Final = frozenset({"on", "off", "yes", "no", "y", "n"})
 _SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?")
 _PADDED: Final = re.compile(r"[-+]?0[0-9_]+")
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
-_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class YamlItem(Item):
     """One value of the file, and what it is called there."""
 
     node: yaml.Node
@@ -43,16 +43,11 @@ class Item:
     def place(self) -> Place:
         return place_of(self.node.start_mark, self.path)
 
-    def error(self, message: str) -> ConfigError:
-        """Return an error with the place of this value."""
-        return ConfigError(message, self.place)
-
-    def refuse(self, remedy: str) -> ConfigError:
-        """Return an error that names key, value and remedy."""
-        return self.error(f"{self.key} is {self.shown()}: {remedy}")
+    @property
+    def name(self) -> str:
+        return str(self.node.value)
 
     def shown(self) -> str:
-        """Return the value as a message quotes it."""
         if isinstance(self.node, yaml.ScalarNode):
             return repr(shortened(self.node.value))
         return "a mapping" if isinstance(self.node, yaml.MappingNode) else "a list"
@@ -63,36 +58,14 @@ class Item:
     def is_mapping(self) -> bool:
         return isinstance(self.node, yaml.MappingNode)
 
-    def entries(self, required: Collection[str], optional: Collection[str]) -> dict[str, Item]:
-        """Return a mapping's values by key: all of `required`, any of `optional`, no others."""
-        known = [*required, *optional]
-        found: dict[str, Item] = {}
-        for key, value in self.pairs():
-            if key.node.value not in known:
-                raise key.error(
-                    f"{self.key}: unknown key {key.shown()}{suggestion(key.node.value, known)}"
-                )
-            found[key.node.value] = value
-        for name in required:
-            if name not in found:
-                raise self.error(f"{self.key}: the key {name!r} is missing; add it")
-        return found
-
-    def peek(self, name: str) -> Item:
-        """Return the value of one key, which must be there; other keys are not checked."""
-        for key, value in self.pairs():
-            if key.node.value == name:
-                return value
-        raise self.error(f"{self.key}: the key {name!r} is missing; add it")
-
-    def pairs(self) -> list[tuple[Item, Item]]:
+    def pairs(self) -> list[tuple[YamlItem, YamlItem]]:
         """Return the keys and values of a mapping; refuse a key that is there twice."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.refuse("write a mapping (key: value)")
-        pairs: list[tuple[Item, Item]] = []
+        pairs: list[tuple[YamlItem, YamlItem]] = []
         first_lines: dict[str, int] = {}
         for key_node, value_node in self.node.value:
-            key = Item(key_node, self.path, f"a key of {self.key}")
+            key = YamlItem(key_node, self.path, f"a key of {self.key}")
             if not isinstance(key_node, yaml.ScalarNode):
                 raise key.error(f"{self.key}: a key must be a word, this one is {key.shown()}")
             key._check_plain()
@@ -103,29 +76,30 @@ class Item:
                     f"{first_lines[name]}; keep one"
                 )
             first_lines[name] = key.place.line
-            pairs.append((key, Item(value_node, self.path, shortened(name))))
+            pairs.append((key, YamlItem(value_node, self.path, shortened(name))))
         return pairs
 
-    def items(self) -> list[Item]:
-        """Return the values of a list."""
+    def items(self) -> list[YamlItem]:
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.refuse("write a list ([a, b])")
-        return [Item(node, self.path, self.key) for node in self.node.value]
+        return [YamlItem(node, self.path, self.key) for node in self.node.value]
 
-    def ends(self) -> list[Item]:
-        """Return the two ends of a range such as 5..9, or the one value."""
-        value = self._scalar("write a value such as 5, or a range such as 5..9")
+    def unknown(self, key: Item, noun: str, known: Collection[str]) -> ConfigError:
+        return key.error(f"{self.key}: unknown {noun} {key.shown()}{suggestion(key.name, known)}")
+
+    def ends(self) -> list[YamlItem]:
+        value = self._word("write a value such as 5, or a range such as 5..9")
         parts = value.split("..")
         if len(parts) > 2:  # noqa: PLR2004 a range has two ends
             raise self.refuse("write a range such as 5..9")
         style = None if self.is_plain() else '"'
         marks = self.node.start_mark, self.node.end_mark
         nodes = [yaml.ScalarNode(_STRING, part, *marks, style=style) for part in parts]
-        return [Item(node, self.path, self.key) for node in nodes]
+        return [YamlItem(node, self.path, self.key) for node in nodes]
 
-    def text(self) -> str:
+    def text(self, remedy: str = "write text") -> str:
         """Return any text; it must be quoted if YAML takes it for something else."""
-        value = self._scalar("write text")
+        value = self._word(remedy)
         if self.node.tag != _STRING:
             raise self.refuse("YAML takes it for something else than text; put it in quotes")
         try:
@@ -135,55 +109,53 @@ class Item:
         return value
 
     def word(self, pattern: re.Pattern[str], remedy: str) -> str:
-        """Return text of a given form."""
-        value = self._scalar(remedy)
+        value = self._word(remedy)
         if self.node.tag != _STRING or pattern.fullmatch(value) is None:
             raise self.refuse(remedy)
         return value
 
-    def one_of(self, known: Collection[str], kind: str) -> str:
-        """Return a word, which must be one of `known`."""
-        value = self._scalar(f"choose one of {', '.join(known)}")
-        if value not in known:
-            raise self.error(
-                f"{self.key} is {self.shown()}: there is no such {kind}{suggestion(value, known)}"
-            )
-        return value
-
     def whole(self, low: int, high: int) -> int:
-        """Return a whole number within bounds."""
-        value = self._scalar("write a whole number")
+        value = self._word("write a whole number")
         if _INTEGER.fullmatch(value) is None or not self.is_plain():
             raise self.refuse("write a whole number, without unit or quotes")
         number = int(value)
         if not low <= number <= high:
-            raise self.refuse(f"it must be {low}..{high}")
+            raise self.refuse(bounds_in_words(low, high))
         return number
 
     def flag(self) -> bool:
-        """Return `true` or `false`; refuse other spellings."""
-        value = self._scalar("write true or false")
+        value = self._word("write true or false")
         if value not in ("true", "false") or not self.is_plain():
             raise self.refuse("write true or false, in small letters and without quotes")
         return value == "true"
 
     def quantity(self, quantity: Quantity) -> float:
-        """Return a number with its unit, in the base unit."""
-        value = self._scalar(f"write {quantity.kind} such as {quantity.example}")
+        value = self._word(f"write {quantity.kind} such as {quantity.example}")
         try:
             return quantity.parse(value)
         except UnitError as error:
             raise self.refuse(str(error)) from None
 
-    def is_number(self) -> bool:
-        """Whether the value is a bare number."""
-        return self.is_plain() and _NUMBER.fullmatch(self.node.value) is not None
+    def amount(self, quantity: Quantity) -> float:
+        return self.quantity(quantity)
+
+    def count(self) -> int:
+        remedy = "write a whole number, or a size such as 1KiB"
+        value = self._word(remedy)
+        if _INTEGER.fullmatch(value) is not None and self.is_plain():
+            return int(value)
+        if not value[-1:].isalpha():
+            raise self.refuse(remedy)
+        return self.size()
+
+    def size(self) -> int:
+        return int(self.quantity(SETTING_SIZE))
 
     def is_plain(self) -> bool:
         """Whether the value is a scalar without quotes, which YAML may reinterpret."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.style is None
 
-    def _scalar(self, remedy: str) -> str:
+    def _word(self, remedy: str) -> str:
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.refuse(remedy)
         self._check_plain()
@@ -235,11 +207,11 @@ class _Strict(Loader):
         return ConfigError(message, place_of(event.start_mark, self.source))
 
 
-def compose(text: str, path: str, what: str) -> Item:
+def compose(text: str, path: str, what: str) -> YamlItem:
     """Return the one document of a file, as a tree of values that know their place; `what` is the
     word for it in messages, such as `scenario`."""
     check_size(text.encode(errors="surrogatepass"), path)
     node = parse(_Strict(text, path, what), _Strict.get_single_node)
     if node is None:
         raise ConfigError(f"the file is empty: write a {what}", Place(path, 1, 1))
-    return Item(node, path, what)
+    return YamlItem(node, path, what)

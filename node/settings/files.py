@@ -4,39 +4,38 @@ its file gives."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.reading.documents import Document, read_document
-from stormcast.node.reading.error_places import placed, to_blame
+from stormcast.node.reading.error_places import placed
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.reading.parsing import text_of
-from stormcast.node.settings.layers import build_layer
+from stormcast.node.settings.layers import Values
 from stormcast.node.settings.rules import check_known, check_order
 
 _STACK_KEYS: Final = ("about", "museum", "protocols")
 
-Listed = list[tuple[str, dict[str, Any]]]
+Listed = list[tuple[str, Values]]
 """The protocols of a stack, top to bottom, each with the values that its file gives."""
 
 
 def read_layers(stack: str) -> Listed:
     """Return the protocols of a stack file, checked to be a stack that can work."""
-    return [(name, dict(values)) for name, values in _checked(read_stack(stack), stack)]
+    return list(_checked(read_stack(stack), stack))
 
 
 @lru_cache(maxsize=64)
 def _checked(document: Document, stack: str) -> Listed:
-    listed = document.content.get("protocols") or []
-    with placed(document.place("protocols")):
-        require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
+    listed = next((one for key, one in document.item().pairs() if key.name == "protocols"), None)
     layers: Listed = []
-    for number, item in enumerate(listed):
-        with placed(document.place("protocols", number)):
-            layers.append(_layer(item, stack))
-            if is_path(stack):
-                _check_layer(*layers[-1], number, document)
+    if listed is not None and listed.value:
+        if not listed.is_list():
+            raise listed.error(f"stack {stack}: protocols must be a list, top to bottom")
+        layers = [_layer(entry, stack) for entry in listed.items()]
     _check_order([name for name, _values in layers], stack, document)
     return layers
 
@@ -57,35 +56,30 @@ def read_stack(stack: str) -> Document:
     return document
 
 
-def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
+def _layer(entry: PlainItem, stack: str) -> tuple[str, Values]:
     """Read one entry of a stack file: a protocol's name alone, or its name and its settings."""
-    named = {item: None} if isinstance(item, str) else item
-    require(
-        isinstance(named, dict) and len(named) == 1,
-        f"stack {stack}: {item!r}: name one protocol per entry, as `- UNICAST3: {{}}`",
-    )
-    assert isinstance(named, dict)
-    ((name, values),) = named.items()
-    require(
-        values is None or isinstance(values, dict),
-        f"stack {stack}: {name} is followed by {values!r}: write its settings as a mapping",
-    )
-    return str(name), dict(values or {})
-
-
-def _check_layer(name: str, values: dict[str, Any], number: int, document: Document) -> None:
-    """Refuse an entry that is wrong by itself, with the place of the wrong value."""
-    check_known(name)
-    try:
-        build_layer(name, values, {})
-    except ConfigError as error:
-        wrong = to_blame(
-            list(values),
-            error.message,
-            lambda key: build_layer(name, {k: v for k, v in values.items() if k != key}, {}),
+    name, settings = entry.name, PlainItem(None)
+    if entry.is_mapping() and len(entry.pairs()) == 1:
+        ((key, settings),) = entry.pairs()
+        name = key.name
+    elif not isinstance(entry.value, str):
+        raise entry.error(
+            f"stack {stack}: {entry.shown()}: name one protocol per entry, as `- UNICAST3: {{}}`"
         )
-        place = document.place("protocols", number, name, wrong)
-        raise ConfigError(error.message, place) from None
+    if is_path(stack):
+        with placed(entry.place):
+            check_known(name)
+    if settings.value is not None and not settings.is_mapping():
+        raise entry.error(
+            f"stack {stack}: {name} is followed by {settings.shown()}: write its settings as a "
+            "mapping"
+        )
+    return name, values_of(settings.called(name))
+
+
+def values_of(settings: PlainItem) -> dict[str, PlainItem]:
+    """Return the values of a mapping, or of nothing, by their names."""
+    return {key.name: value for key, value in settings.pairs()} if settings.value else {}
 
 
 def _check_order(names: list[str], stack: str, document: Document) -> None:
@@ -105,6 +99,19 @@ def place_named(complaint: str, names: list[str], document: Document) -> Place:
         if (match := re.search(rf"\b{re.escape(name)}\b", complaint))
     }
     return document.place("protocols", *([found[min(found)]] if found else []))
+
+
+def read_timing(timing: str) -> tuple[PlainItem, Mapping[str, Values]]:
+    """Return the mapping `timing` of a timing file, and the values that it gives protocols."""
+    return _timed(read_shipped("timings", timing))
+
+
+@lru_cache(maxsize=16)
+def _timed(document: Document) -> tuple[PlainItem, Mapping[str, Values]]:
+    found = {key.name: value for key, value in document.item().pairs()}
+    protocols = found.get("protocols", PlainItem({})).pairs()
+    paced = {key.name: values_of(settings.called(key.name)) for key, settings in protocols}
+    return found.get("timing", PlainItem({})).called("timing"), paced
 
 
 def is_museum(stack: str) -> bool:

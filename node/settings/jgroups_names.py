@@ -5,7 +5,7 @@ Most names are the same. For the others an error says the name here, or why ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 PROTOCOLS: Final = {
@@ -102,7 +102,7 @@ def protocol_here(name: str) -> str:
     return f"; it is {here} here" if here else ""
 
 
-def setting_here(protocol: str, name: str, known: Mapping[str, object]) -> str:
+def setting_here(protocol: str, name: str, known: Collection[str]) -> str:
     """Return a message about what to set in place of a setting of JGroups; "" if none is known."""
     here = SETTINGS.get(protocol, {}).get(name, "")
     if not here:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from stormcast.node.core.errors import ConfigError, require, require_type, suggestion
 from stormcast.node.core.timing import Timing
+from stormcast.node.reading.config_shapes import shape_of
 from stormcast.node.reading.error_places import to_blame
-from stormcast.node.reading.fields import build
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.settings.files import (
     Listed,
     is_museum,
     is_path,
     place_named,
     read_layers,
-    read_shipped,
     read_stack,
+    read_timing,
+    values_of,
 )
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.layers import Values, build_layer, check_flaws
@@ -62,9 +63,7 @@ def load_settings(
         "historical flaws are for museum stacks only: drop `historical`, "
         f"or use stack unicast-museum, not {stack}",
     )
-    given: dict[str, dict[str, object]] = {
-        name: dict(values) for name, values in (protocols or {}).items()
-    }
+    given = {name: dict(values) for name, values in (protocols or {}).items()}
     reliable = next(name for name, _values in listed if name in RELIABLE_UNICAST)
     given[reliable] = {**given.get(reliable, {}), **(overrides or {})}
     names = [name for name, _values in listed]
@@ -76,7 +75,7 @@ def load_settings(
     try:
         return _made(listed, stack, timing, given, historical or {}, sizes)
     except ConfigError as error:
-        if is_path(stack):
+        if error.place is None and is_path(stack):
             _blame_file(stack, timing, error.message)
         raise
 
@@ -100,8 +99,7 @@ def _made(
     historical: Values,
     sizes: Mapping[str, int],
 ) -> StackSettings:
-    timing_file = read_shipped("timings", timing).content
-    paced = timing_file.get("protocols") or {}
+    timing_values, paced = read_timing(timing)
     layers = tuple(
         (
             name,
@@ -109,10 +107,11 @@ def _made(
         )
         for name, values in listed
     )
+    timed = PlainItem({"name": timing, **values_of(timing_values)}, "timing")
     return StackSettings(
         name=Path(stack).stem if is_path(stack) else stack,
         layers=layers,
-        timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
+        timing=shape_of(Timing).read(timed),
         is_museum=is_museum(stack),
         **sizes,
     )
@@ -166,9 +165,7 @@ def list_layers(stack: str, unicast: str | None = None, discovery: str | None = 
     return listed
 
 
-def _with_generation(
-    name: str, values: dict[str, Any], unicast: str | None
-) -> tuple[str, dict[str, Any]]:
+def _with_generation(name: str, values: Values, unicast: str | None) -> tuple[str, Values]:
     if unicast is None or name not in RELIABLE_UNICAST:
         return name, values
     require(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from stormcast.node.core import wire
@@ -14,7 +14,8 @@ from stormcast.node.protocols.multicast import MulticastConfig
 from stormcast.node.protocols.testing import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import UnicastConfig
 from stormcast.node.protocols.windowed import changed
-from stormcast.node.reading.fields import convert
+from stormcast.node.reading.config_shapes import notation_of
+from stormcast.node.reading.items import item_of
 from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
 from stormcast.node.settings.rules import check_retransmission, check_slow_members, check_values
 from stormcast.node.settings.transports import TransportConfig
@@ -143,8 +144,8 @@ class StackSettings:
             )
         config = (configs or {}).get(protocol) or self.of(protocol)
         if attribute in config.settable:
-            kinds = {field.name: field.type for field in fields(config)}
-            value = convert(f"{protocol}.{attribute}", value, kinds[attribute])
+            notation = notation_of(type(config), attribute)
+            value = notation.read(item_of(value, f"{protocol}.{attribute}"))
         changed_config = changed(config, attribute, value)
         there = layers or self.layers
         if protocol == "NAKACK2" and attribute == "xmit_interval":

@@ -1,5 +1,6 @@
 """Scenario files under fire: any scenario survives a dump, any text is read or refused politely."""
 
+from dataclasses import fields
 from functools import reduce
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.language.protocol_settings import Settings
 from stormcast.chaos.language.scenario import (
     GENERATIONS,
     GUARANTEES,
@@ -30,6 +32,11 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
 from stormcast.node.core.model import FLAG_NAMES
 from stormcast.node.member.loads import FLAGS
+from stormcast.node.protocols.flow import HistoricalFlow
+from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.multicast import HistoricalMulticast
+from stormcast.node.protocols.unicast import Historical
+from stormcast.node.settings.protocols import CONFIGS, RELIABLE_MULTICAST, RELIABLE_UNICAST
 
 RUN = 1000.0
 SAMPLE = """\
@@ -61,12 +68,29 @@ SHARES = st.floats(1e-9, 1.0)
 COUNTS = st.integers(1, 1000)
 # Without half surrogate pairs and what YAML forbids in a file: no text of a file holds them.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-VALUES = st.one_of(
-    st.booleans(),
-    st.integers(-5, 10_000),
-    st.floats(0.0, 3600.0).filter(lambda value: value == 0.0 or value > 1e-9),
-    st.sampled_from(["spaced", "none", "true", "off", "first"]),
-)
+VALUES = {
+    "bool": st.booleans(),
+    "int": st.integers(0, 10_000),
+    "float": st.floats(0.0, 3600.0).filter(lambda value: value == 0.0 or value > 1e-9),
+    "Share": st.just(0.0) | SHARES,
+    "str": st.sampled_from(["spaced", "none", "true", "off", "first", "127.0.0.1", "a b: #", ""]),
+}
+"""Values of settings, by the type of the field."""
+
+
+def settings_of(*kinds: type) -> st.SearchStrategy[Settings]:
+    """Any settings that one of these dataclasses has."""
+    known = {field.name: VALUES.get(str(field.type)) for kind in kinds for field in fields(kind)}
+    drawn = {name: values for name, values in known.items() if values is not None}
+    return st.fixed_dictionaries({}, optional=drawn).map(lambda found: tuple(found.items()))
+
+
+OF_UNICAST = settings_of(*(CONFIGS[name] for name in RELIABLE_UNICAST))
+OF_MULTICAST = settings_of(*(CONFIGS[name] for name in RELIABLE_MULTICAST))
+FLAWS = settings_of(Historical, HistoricalMulticast, HistoricalFlow, HistoricalFrag)
+OF_PROTOCOLS = st.fixed_dictionaries(
+    {}, optional={name: settings_of(config) for name, config in CONFIGS.items()}
+).map(lambda found: tuple(found.items()))
 
 
 def some(members: faults.Names) -> st.SearchStrategy[faults.Names]:
@@ -202,8 +226,21 @@ def member_actions(draw: st.DrawFn, members: faults.Names) -> faults.Action:
     member, peer = draw(st.permutations(members))[:2]
     chosen = draw(st.sampled_from([member, faults.RANDOM, *faults.ROLES]))
     half = draw(st.sampled_from(["both", "sender", "receiver"]))
-    attribute = draw(st.sampled_from(["xmit_interval", "max_bytes", "ack_threshold"]))
-    value: object = draw({"xmit_interval": TIMES}.get(attribute, COUNTS))
+    attribute, values = draw(
+        st.sampled_from(
+            [
+                ("xmit_interval", TIMES),
+                ("NAKACK2.xmit_interval", TIMES),
+                ("max_bytes", COUNTS),
+                ("ack_threshold", COUNTS),
+                ("MCAST.ack_threshold", COUNTS),
+                ("DISCARD.up", SHARES),
+                ("DELAY.keep_order", st.booleans()),
+                ("UNICAST3.sync", VALUES["str"]),
+            ]
+        )
+    )
+    value: object = draw(values)
     return draw(
         st.sampled_from(
             [
@@ -275,11 +312,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         lambda by, seen_by: ExpectView(by=by, seen_by=seen_by, view=members), TIMES, some(members)
     )
     expect += draw(st.lists(views, max_size=2))
-    settings = draw(st.dictionaries(NAMES.map(lambda name: name.replace("-", "_")), VALUES))
-    # A name says what its value is: these would be durations and sizes.
-    plain = {
-        name: value for name, value in settings.items() if not name.endswith(("time", "bytes"))
-    }
     return Scenario(
         name=draw(NAMES),
         about=draw(TEXTS),
@@ -289,11 +321,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             members=members,
             unicast=draw(st.none() | st.sampled_from(GENERATIONS)),
             timing=draw(st.sampled_from(["compatible", "fast"])),
-            settings=(*plain.items(), ("window_bytes", draw(COUNTS)), ("a_timeout", draw(TIMES))),
+            settings=draw(OF_UNICAST),
+            historical=draw(FLAWS),
             max_batch=draw(st.none() | COUNTS),
             unicast_first_conn=draw(st.none() | st.integers(1, (1 << 32) - 1)),
-            multicast_settings=draw(st.sampled_from([(), (("xmit_interval", 0.0),)])),
-            protocols=draw(st.sampled_from([(), (("GMS", ()), ("MFC", (("max_bytes", 4096),)))])),
+            multicast_settings=draw(OF_MULTICAST),
+            protocols=draw(OF_PROTOCOLS),
             late=draw(st.sampled_from([(), members[:1]])),
             joins=draw(st.sampled_from(["together", "one-by-one"])),
         ),

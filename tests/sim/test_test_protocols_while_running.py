@@ -162,7 +162,7 @@ def test_several_stand_in_the_order_of_the_stack() -> None:
         ("DISCARD", {"up": 2}, "", "0..1"),
         ("DISCARD", {}, "UPD", "did you mean UDP?"),
         ("DROP", {}, "UDP", "take it out before"),
-        ("DROP", {"match": {"kind": "DATE"}}, "", "unknown"),
+        ("DROP", {"match": {"kind": "DATE"}}, "", "there is no such"),
         ("DELAY", {"delay": "0s"}, "", "set one"),
     ],
 )

@@ -43,7 +43,7 @@ from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import parse_storm
 from stormcast.cli import COMMANDS
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.core.match import ANYTHING, Match, read_match
+from stormcast.node.core.match import ANYTHING, Match
 from stormcast.node.core.timing import Timing
 from stormcast.node.member.loads import LOADS
 from stormcast.node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
@@ -64,7 +64,9 @@ from stormcast.node.protocols.unicast import (
     Unicast4Config,
     UnicastConfig,
 )
-from stormcast.node.reading.fields import convert
+from stormcast.node.reading.config_shapes import notation_for
+from stormcast.node.reading.items import PlainItem
+from stormcast.node.reading.matches import MATCH
 from stormcast.node.settings import load_settings
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
 from stormcast.node.settings.rules import check_order
@@ -355,6 +357,11 @@ WORDS_FOR: dict[str, object] = {"empty": "", "none": (), "anything": ANYTHING}
 """Defaults that a settings file has no text for."""
 
 
+def converted(value: object, kind: object) -> object:
+    """A value of a file, as the setting of this type that it becomes."""
+    return notation_for(str(kind), "").read(PlainItem(value))
+
+
 def value_of(text: str, kind: object) -> object:
     """A default as the docs write it: as a settings file would, but for bare numbers."""
     kind = str(kind)
@@ -362,7 +369,7 @@ def value_of(text: str, kind: object) -> object:
         return WORDS_FOR[text]
     if kind in ("float", "Share", "int") and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
         return int(text) if kind == "int" else float(text)
-    return {"true": True, "false": False}.get(text) if kind == "bool" else convert("", text, kind)
+    return {"true": True, "false": False}.get(text) if kind == "bool" else converted(text, kind)
 
 
 def defaults(config: type) -> dict[str, object]:
@@ -476,7 +483,7 @@ def test_what_the_fast_timing_changes_is_described() -> None:
     assert told.keys() == changed.keys()
     for key, (was, now) in changed.items():
         kind = kinds[key]
-        wanted = (was, convert("", now, kind))
+        wanted = (was, converted(now, kind))
         assert tuple(value_of(text, kind) for text in told[key]) == wanted, key
 
 
@@ -528,7 +535,7 @@ def test_every_example_is_a_stack(
     assert [name for name, _config in settings.layers] == listed
     for place, name, config in settings.test_protocols:
         given = yaml.safe_load(example)["protocols"][place][name]
-        assert config.match == read_match(given.get("match", {}))
+        assert config.match == MATCH.read(PlainItem(given.get("match", {}), "match"))
 
 
 # -- Refusals ------------------------------------------------------------------------------------

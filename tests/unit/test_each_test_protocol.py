@@ -11,7 +11,6 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.core.match import read_match
 from stormcast.node.core.model import FIRST, OOB
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.testing import (
@@ -20,6 +19,8 @@ from stormcast.node.protocols.testing import (
     TestProtocol,
     read_test_protocol,
 )
+from stormcast.node.reading.items import PlainItem
+from stormcast.node.reading.matches import MATCH
 
 A, B, C = 0xA, 0xB, 0xC
 NAMES = {A: "a", B: "b", C: "c"}
@@ -147,9 +148,9 @@ def test_a_direction_leaves_the_other_one_alone(direction: str, down: int, up: i
     ("match", "message"),
     [
         ({"kinds": "ACK"}, "unknown key kinds"),
-        ({"kind": "ACKS"}, "kind 'ACKS' is unknown"),
-        ({"protocol": "TCP"}, "protocol 'TCP' is unknown"),
-        ({"flags": "OBB"}, "flags 'OBB' is unknown"),
+        ({"kind": "ACKS"}, "kind is 'ACKS': there is no such kind of frame"),
+        ({"protocol": "TCP"}, "protocol is 'TCP': there is no such protocol"),
+        ({"flags": "OBB"}, "flags is 'OBB': there is no such flag"),
         ({"from": 3}, "from is 3: write a name"),
         ({"direction": "left"}, "direction is 'left'"),
         ({"seqno": [5, 4]}, "seqno is"),
@@ -161,7 +162,7 @@ def test_a_direction_leaves_the_other_one_alone(direction: str, down: int, up: i
 )
 def test_a_match_that_cannot_be_meant_is_refused(match: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_match(match)
+        MATCH.read(PlainItem(match, "match"))
 
 
 # -- Every test protocol -------------------------------------------------------------------------
@@ -330,10 +331,10 @@ def test_what_is_collected_is_passed_on_in_time_however_little_it_is(name: str) 
     [
         ("LOSE", {}, "unknown test protocol LOSE"),
         ("DROP", {"rate": 1}, "unknown setting rate"),
-        ("DROP", {"match": "ACK"}, "write conditions as a mapping"),
+        ("DROP", {"match": "ACK"}, "write a mapping of keys to values"),
         ("DISCARD", {"up": 1.1}, "discard.up is 1.1"),
         ("DISCARD", {"down": -0.1}, "discard.down is -0.1"),
-        ("DISCARD", {"up": float("nan")}, "write a number"),
+        ("DISCARD", {"up": float("nan")}, "write a share"),
         ("DISCARD", {"next_unicasts": -1}, "next_unicasts is -1"),
         ("DISCARD", {"next_unicasts": 1.5}, "write a whole number"),
         ("DUPLICATE", {"copies": 0}, "copies is 0"),

@@ -8,7 +8,8 @@ import pytest
 
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.member.settings import load_member
-from stormcast.node.reading.fields import build
+from stormcast.node.reading.config_shapes import shape_of
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.settings import load_settings
 from stormcast.node.settings.jgroups_names import PROTOCOLS, SETTINGS, setting_here
 from stormcast.node.settings.protocols import CONFIGS
@@ -34,7 +35,7 @@ def test_every_setting_of_the_table_is_refused_with_what_to_set_instead(
     """What is said to be called something here is a setting that there is."""
     assert name not in names(protocol)
     with pytest.raises(ConfigError) as refused:
-        build(CONFIGS[protocol], {name: 1}, protocol, setting_here)
+        shape_of(CONFIGS[protocol], setting_here).read(PlainItem({name: 1}, protocol))
     told = SETTINGS[protocol][name]
     if " " in told.partition(",")[0]:
         assert str(refused.value) == f"{protocol}.{name} is not set here: {told}"

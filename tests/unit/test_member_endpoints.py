@@ -84,7 +84,7 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
         ("/consume", {}, "such as"),
         ("/attributes", ["x"], "such as"),
         ("/probes", None, "such as"),
-        ("/workload", {"do": "multicas"}, "write unicast or multicast"),
+        ("/workload", {"do": "multicas"}, "did you mean multicast?"),
         ("/peers", {"members": []}, "as a list"),
         ("/peers", {"members": [PERSON, PERSON]}, "listed twice"),
         ("/peers", {"members": [PERSON | {"identity": "0" * 32}]}, "is no member"),

@@ -170,7 +170,7 @@ def test_members_may_be_found_in_another_way_than_the_stacks() -> None:
 @pytest.mark.parametrize(
     ("flags", "remedy"),
     [
-        ({"--discovery": "STATIK"}, "choose one of STATIC, PING, DNS_PING"),
+        ({"--discovery": "STATIK"}, "there is no such choice; did you mean STATIC?"),
         ({"--discovery": "STATIC", "--stack": "unicast-only"}, "use a stack with GMS"),
         ({"--discovery": "PING", "--stack": "tcp"}, "use STATIC or DNS_PING"),
         ({"--discovery": "DNS_PING"}, "dns_query is empty"),
@@ -330,7 +330,7 @@ def test_a_member_that_others_reach_needs_a_certificate() -> None:
     write_token(TOKEN)
     flags = {"--control": "0.0.0.0:9000", "--control-token-file": "token"}
     assert "it needs TLS; set control.certificate_file" in refused(flags)
-    assert "choose one of required, none" in refused({**flags, "--control-tls": "off"})
+    assert "no such choice; known: required, none" in refused({**flags, "--control-tls": "off"})
     files = {"--control-certificate-file": "c", "--control-private-key-file": "k"}
     control = told(
         flags, **{_variable(flag): value for flag, value in files.items()}
@@ -414,7 +414,7 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
         ("protocols: {UDP: {bind_adr: x}}\n", "did you mean bind_addr?"),
         ("protocols: {UDP: 5}\n", "write a mapping"),
         ("protocols: [UDP]\n", "write a mapping"),
-        ("workload: [{do: multicas}]\n", "write unicast or multicast"),
+        ("workload: [{do: multicas}]\n", "did you mean multicast?"),
         ("name: 5\n", "write text"),
         ("name: on\n", "write text"),
         ("run_for: 5\n", "a duration with its unit"),
@@ -425,12 +425,12 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
         ("name: a\x00b\n", "not YAML"),
         ("stack: upd\n", "did you mean udp?"),
         ("timing: fats\n", "did you mean fast?"),
-        ("loop: trio\n", "choose one of asyncio, uvloop"),
-        ("unicast: UNICAST5\n", "choose one of UNICAST, "),
-        ("verify: some\n", "choose one of all, one, none"),
+        ("loop: trio\n", "there is no such choice; known: asyncio, uvloop"),
+        ("unicast: UNICAST5\n", "there is no such choice; did you mean UNICAST?"),
+        ("verify: some\n", "there is no such choice; known: all, one, none"),
         ("name: a b\n", "write letters"),
         ("cluster: ''\n", "write letters"),
-        ("seed: -1\n", "not negative"),
+        ("seed: -1\n", "it must be 0 or more"),
         ("leave_timeout: 0s\n", "give it 1s"),
         ("journal: {directory: j, limit_bytes: 1KiB}\n", "journal.limit_bytes"),
         ("journal: {directory: j, when_full: explode}\n", "journal.when_full"),
@@ -455,7 +455,10 @@ def test_a_file_that_cannot_be_meant(file: str, remedy: str) -> None:
         ("journal:\n  directory: j\n  limit_bytes: 1KiB\n", "x.yaml:3:3: journal.limit_bytes"),
         ("<<: {seed: -1}\n", "x.yaml:1:6: seed is -1"),
         ("workload:\n- {do: multicast}\n- {do: unicast, rate: 5}\n", "x.yaml:3:17: workload: rate"),
-        ("workload: {do: unicast, to: [n1, n1]}\n", "x.yaml:1:25: workload: to: n1 is listed"),
+        (
+            "workload: {do: unicast, to: [n1, n1]}\n",
+            "x.yaml:1:34: workload: to is 'n1': it is listed twice",
+        ),
         ("workload:\n- {do: multicast}\n- 5\n", "x.yaml:3:3: workload: write a mapping"),
     ],
 )

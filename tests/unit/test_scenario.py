@@ -317,7 +317,7 @@ cluster:
   members: 4
   stack: udp
   protocols: {GMS: {join_timeout: 1s}, MFC: {min_threshold: 40%}}
-  multicast_settings: {xmit_interval: 0s, max_retransmissions: 10}
+  multicast_settings: {xmit_interval: 0s, max_xmit_req_size: 10}
   late: [n2, n3]
   joins: one-by-one
 timeline:
@@ -338,7 +338,7 @@ def test_a_group_s_file_becomes_one_record_too_and_reads_back() -> None:
         members=names,
         stack="udp",
         protocols=(("GMS", (("join_timeout", 1.0),)), ("MFC", (("min_threshold", 0.4),))),
-        multicast_settings=(("xmit_interval", 0.0), ("max_retransmissions", 10)),
+        multicast_settings=(("xmit_interval", 0.0), ("max_xmit_req_size", 10)),
         late=("n2", "n3"),
         joins="one-by-one",
     )
@@ -588,7 +588,7 @@ def test_a_mistake_is_refused_at_its_place(extra: str, message: str) -> None:
         ("do: rule, does: drop, match: {protocol: «X}", "there is no such protocol"),
         ("do: rule, does: drop, match: {seqno: «9..5}", "ends before"),
         ("do: rule, does: drop, match: {seqno: «1..2..3}", "a range"),
-        ("do: rule, does: drop, match: {occurrence: «0}", "1.."),
+        ("do: rule, does: drop, match: {occurrence: «0}", "it must be 1 or more"),
         ("do: rule, does: drop, match: {transmission: «256}", "255"),
         ("do: close, member: n0, peer: «n0", "to itself"),
         ("do: install-view, member: n0, members: «[n1]", "n0 gets this view but is not in it"),
@@ -621,9 +621,9 @@ def test_a_wrong_step_is_refused_at_its_place(words: str, message: str) -> None:
         ("members: 3, settings: {window_bytes: «4096}", "it has no unit"),
         ("members: 3, settings: {«Xmit: 5ms}", "in small letters"),
         ("members: 3, settings: {sync: «off}", "a bare on, off, yes or no"),
-        ("members: 3, settings: {sync: «True}", "write true or false, in small"),
-        ("members: 3, settings: {pace: «1.5}", "write a whole number, or a unit behind it: 50%"),
-        ("members: 3, settings: {pace: «5parsec}", "with its unit"),
+        ("members: 3, settings: {sync: «True}", "YAML takes it for something else than text"),
+        ("members: 3, settings: {ack_threshold: «1.5}", "write a whole number, or a size"),
+        ("members: 3, settings: {xmit_interval: «5parsec}", "the unknown unit 'parsec'"),
         ("members: 3, settings: {a: 1, «a: 2}", "duplicate key 'a'"),
     ],
 )

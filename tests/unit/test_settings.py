@@ -13,10 +13,12 @@ from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.gms.config import GmsConfig
 from stormcast.node.protocols.multicast import HistoricalMulticast
 from stormcast.node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
 from stormcast.node.protocols.unicast.config import FLAWLESS
-from stormcast.node.reading.fields import build, convert
+from stormcast.node.reading.config_shapes import notation_of, shape_of
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
@@ -469,15 +471,12 @@ def test_a_run_time_value_of_the_wrong_type_is_refused(value: object) -> None:
 def test_a_duration_beyond_all_time_is_refused(value: object) -> None:
     """An int may be larger than any float, and converting it fails."""
     with pytest.raises(ConfigError, match=r"GMS.join_timeout is .*: write a duration"):
-        convert("GMS.join_timeout", value, "float")
+        notation_of(GmsConfig, "join_timeout").read(PlainItem(value, "GMS.join_timeout"))
 
 
 def test_settings_are_built_from_plain_values_of_each_type() -> None:
-    built = build(
-        Unicast3Config,
-        {"xmit_interval": 1, "window_bytes": "1KiB", "window_messages": 7, "sync": "deferred"},
-        "x",
-    )
+    values = {"xmit_interval": 1, "window_bytes": "1KiB", "window_messages": 7, "sync": "deferred"}
+    built = shape_of(Unicast3Config).read(PlainItem(values, "x"))
     assert built == Unicast3Config(
         xmit_interval=1.0, window_bytes=1024, window_messages=7, sync="deferred"
     )

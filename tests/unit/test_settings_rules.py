@@ -18,7 +18,8 @@ from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.discovery import DnsPingConfig
 from stormcast.node.protocols.testing import TEST_PROTOCOLS, read_test_protocol
-from stormcast.node.reading.fields import build
+from stormcast.node.reading.config_shapes import shape_of
+from stormcast.node.reading.items import PlainItem
 from stormcast.node.settings import StackSettings, load_settings, read_layers
 from stormcast.node.settings.protocols import CONFIGS
 from stormcast.node.settings.rules import check_order
@@ -522,7 +523,7 @@ def test_the_compatible_timing_leaves_every_interval_as_the_stack_has_it(stack: 
     for (name, config), (_name, values) in zip(
         shipped(stack, "compatible").layers, read_layers(stack), strict=True
     ):
-        assert config == build(CONFIGS[name], values, name), name
+        assert config == shape_of(CONFIGS[name]).read(PlainItem(values, name)), name
 
 
 # -- What the trace keeps ------------------------------------------------------------------------

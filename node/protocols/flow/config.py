@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from stormcast.node.core.errors import require
-from stormcast.node.reading.fields import Share
+from stormcast.node.reading.config_shapes import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

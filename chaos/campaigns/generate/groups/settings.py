@@ -7,7 +7,8 @@ from typing import Final
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
 from stormcast.chaos.campaigns.generate.groups.lifetimes import frame_life, short_lives
-from stormcast.chaos.language.cluster import Cluster, Settings
+from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.protocol_settings import Settings
 
 SHORTER: Final[dict[str, dict[str, object]]] = {
     "GMS": {
