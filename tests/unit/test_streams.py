@@ -8,7 +8,13 @@ from heapq import heappop, heappush
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from stormcast.chaos.backends.sim.streams import MAX_RTO, RTO, STREAM_TIMEOUT, StreamNetwork
+from stormcast.chaos.backends.sim.streams import (
+    MAX_RTO,
+    RECONNECT,
+    RTO,
+    STREAM_TIMEOUT,
+    StreamNetwork,
+)
 from stormcast.chaos.faults import (
     Bandwidth,
     Corrupt,
@@ -140,20 +146,33 @@ def test_a_frame_that_cannot_be_opened_ends_its_connection_and_what_is_under_way
     lab.send(1)
     lab.advance(DELAY)
     lab.send(2, 3)
-    lab.network.end_unopened(B, data(1))
+    lab.network.end_unopened(B, data(1), DELAY)
     assert lab.numbers == [1]
     assert lab.lost == [(DELAY, B, A)]
-    lab.network.end_unopened(B, data(1))
+    lab.network.end_unopened(B, data(1), DELAY)
     assert len(lab.lost) == 1
     lab.send(4)
     assert lab.numbers == [1, 4]
+
+
+def test_the_next_connection_stands_a_while_later_however_short_the_way() -> None:
+    """Where a frame took no time, two members made connections without end at one moment."""
+    lab = Lab()
+    lab.send(1)
+    lab.advance(DELAY)
+    lab.network.end_unopened(B, data(1), DELAY)
+    lab.send(2)
+    assert lab.times[-1] == DELAY + RECONNECT
+    lab.advance(1.0)
+    lab.send(3)
+    assert lab.times[-1] == 1.0 + DELAY
 
 
 def test_with_it_go_the_frames_that_a_cut_keeps_waiting() -> None:
     lab = Lab()
     lab.block()
     lab.send(1, 2)
-    lab.network.end_unopened(B, data(1))
+    lab.network.end_unopened(B, data(1), 0.0)
     lab.heal()
     lab.advance(60.0)
     assert lab.numbers == []

@@ -22,6 +22,9 @@ RTO: Final = 0.2
 MAX_RTO: Final = 1.6
 STREAM_TIMEOUT: Final = 15.0
 """Seconds of retransmissions in vain after which a connection is given up."""
+RECONNECT: Final = 0.05
+"""Seconds until a connection stands again that ended by a frame without a known key:
+`reconnect_interval` of a transport over connections."""
 
 Call = Callable[[float, Callable[[], None]], None]
 """Schedules a call of an action at a time."""
@@ -89,6 +92,8 @@ class StreamNetwork(Network):
         self._max_send_buffers = max_send_buffers
         self._channels: dict[tuple[int, int], Channel] = {}
         self._lines: dict[tuple[str, str], Line] = {}
+        self._stands_from: dict[tuple[int, int], float] = {}
+        """By sender and receiver, when their next connection stands: nothing arrives before."""
 
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Write a frame to the connection from its sender to `dest`. Rules act above connections: a
@@ -113,6 +118,7 @@ class StreamNetwork(Network):
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = Channel(*key, path.ends)
+            channel.last_arrival = self._stands_from.get(key, 0.0)
         return channel
 
     def _write(self, channel: Channel, frame: bytes, now: float) -> None:
@@ -161,13 +167,16 @@ class StreamNetwork(Network):
         self._channels.pop((channel.dest, channel.source), None)
         self._lost(channel.source, channel.dest)
 
-    def end_unopened(self, dest: int, frame: bytes) -> None:
+    def end_unopened(self, dest: int, frame: bytes, now: float) -> None:
         """End the connection on which a frame came that its receiver cannot open: with it go all
-        frames that are under way in it, in both directions. So a process does with a socket."""
+        frames that are under way in it, in both directions. So a process does with a socket. The
+        next connection takes a while: as long as the keys do not fit, a process refuses it."""
         channel = self._channels.pop((source_of(frame), dest), None)
         if channel is None:
             return
         self._channels.pop((dest, channel.source), None)
+        for ends in ((channel.source, dest), (dest, channel.source)):
+            self._stands_from[ends] = now + RECONNECT
         self._take_away(channel.source, dest)
         self._take_away(dest, channel.source)
         self._lost(dest, channel.source)

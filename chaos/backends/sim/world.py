@@ -86,7 +86,9 @@ class World:
             lambda *ends: self._lost.give_up(*ends),  # noqa: PLW0108 it is made after the network
             self._maker.transport_setting("max_send_buffers"),
         )
-        self.engine.on_unopened = lambda host, frame: network.end_unopened(host.short, frame)
+        self.engine.on_unopened = lambda host, frame: network.end_unopened(
+            host.short, frame, self.engine.now
+        )
         return network
 
     def _on_new_paths(self) -> None:
