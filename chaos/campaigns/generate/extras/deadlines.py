@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -10,7 +11,7 @@ from typing import Final
 from stormcast.chaos import faults
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.language.workload import Expect, ExpectView
+from stormcast.chaos.language.workload import Expect, ExpectView, ScenarioLoad
 
 REGROUPED: Final = 120.0
 """Seconds from the last step to one view of all: twice what the slowest settings that are drawn
@@ -38,6 +39,8 @@ CALM: Final = (
 """Steps through which one who is started is heard."""
 MCAST: Final = "mcast"
 """The stack whose senders suspect a member that takes nothing (`slow_member_timeout`)."""
+NARROW: Final = frozenset({"window_bytes", "window_messages"})
+"""Settings that bound what may be under way."""
 FINDS_LESS: Final = frozenset({"max_rank_to_reply", "max_join_attempts"})
 """Settings by which one who is started hears of nobody while the coordinator that died is still in
 the view of the others, or is told too late."""
@@ -118,10 +121,25 @@ def _finds_its_group(scenario: Scenario) -> bool:
 
 
 def _is_sent_to_all(scenario: Scenario) -> bool:
-    """Whether each load of multicasts begins while all members are in one view: one that is sent
-    when some are away is never for these."""
+    """Whether each load of multicasts begins to be sent while all members are in one view: one that
+    is sent when some are away is never for these. Where few messages are sent at a time, a load
+    waits for those before it, however early it begins."""
+    loads = [load for load in scenario.workload if load.do == "multicast"]
     parted = min((step.at for step in scenario.timeline if _may_part(step, scenario)), default=inf)
-    return all(load.start < parted for load in scenario.workload if load.do == "multicast")
+    if parted < inf and _has_queue(loads) and _sends_few(scenario):
+        return False
+    return all(load.start < parted for load in loads)
+
+
+def _has_queue(loads: Sequence[ScenarioLoad]) -> bool:
+    """Whether some member sends several of these loads."""
+    sources = [source for load in loads for source in load.sources]
+    return len(sources) > len(set(sources))
+
+
+def _sends_few(scenario: Scenario) -> bool:
+    """Whether the window of multicasts is set to less than by default."""
+    return any(name in NARROW for name, _value in scenario.cluster.multicast_settings)
 
 
 def _may_part(step: Step, scenario: Scenario) -> bool:
