@@ -49,7 +49,9 @@ class Spans:
 
     def add(self, lo: int, hi: int) -> None:
         """Add numbers of which none is there yet."""
-        at = bisect_right(self._los, lo)
+        at = len(self._los)
+        if at and lo < self._los[-1]:
+            at = bisect_right(self._los, lo)
         if at and self._his[at - 1] == lo - 1:
             self._his[at - 1] = hi
         else:
@@ -59,6 +61,13 @@ class Spans:
     def take(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Remove the numbers of a range that are there, and return them."""
         taken: list[tuple[int, int]] = []
+        if not self._los or lo > self._his[-1]:
+            # What comes for the first time, mostly.
+            return taken
+        if lo == self._los[0] and hi < self._his[0]:
+            # What is owed is taken from its beginning, mostly.
+            self._los[0] = hi + 1
+            return [(lo, hi)]
         at = max(0, bisect_right(self._los, lo) - 1)
         while at < len(self._los) and self._los[at] <= hi:
             first, last = self._los[at], self._his[at]

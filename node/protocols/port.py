@@ -107,13 +107,10 @@ class Port:
         """Whether no cookie for another place goes to this short id in this turn."""
         return self.challenged.get(address.short, address).where == address.where
 
-    def take_frames(self) -> list[Frame]:
-        """Return the frames of this turn, but no more to a stranger than came in its name."""
-        frames, self.frames = self.frames, []
+    def admitted(self, frames: list[Frame]) -> list[Frame]:
+        """Return the frames of a turn, but no more to a stranger than came in its name."""
         self.challenged.clear()
         contacts = self.contacts
-        if not contacts.is_on:
-            return frames
         trusted, takes = contacts.trusted, contacts.takes
         taken = [frame for frame in frames if frame[0] in trusted or takes(*frame)]
         if len(taken) < len(frames):

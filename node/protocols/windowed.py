@@ -276,8 +276,8 @@ def gauge_received(
 ) -> None:
     """Record how full a receive window is (G5)."""
     # Not bytes: places of OOB messages behind a gap have none.
-    if len(window):
-        gauge(port, protocol, trace.RECEIVE_MESSAGES, peer, len(window), window.capacity, now)
+    if held := len(window):
+        gauge(port, protocol, trace.RECEIVE_MESSAGES, peer, held, window.capacity, now)
         gauge(port, protocol, trace.RECEIVE_BYTES, peer, window.bytes, window.bytes_bound(), now)
 
 

@@ -37,7 +37,10 @@ class Departing:
     def take(self, now: float) -> list[Frame]:
         """Return the frames that leave: those that pass the test protocols, and no more than the
         transport queues."""
-        frames = self._port.take_frames()
+        port = self._port
+        frames, port.frames = port.frames, []
+        if port.contacts.is_on or port.challenged:
+            frames = port.admitted(frames)
         if self._test_protocols.is_on:
             frames = self._test_protocols.down(frames, now)
         if self.passed:
@@ -47,7 +50,7 @@ class Departing:
             self._overflow(frames)
         if self._seals is not None:
             # Below all protocols, and as late as can be: a frame that waits has no number yet.
-            frames = self._seals.seal(frames, self._port.codec)
+            frames = self._seals.seal(frames, port.codec)
         return frames
 
     def _overflow(self, frames: list[Frame]) -> None:

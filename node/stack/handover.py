@@ -55,7 +55,8 @@ class HandOver:
         self._mfc: Mfc | None = flow.get(wire.MFC)
         self._counts = bool(flow)
         self.pieces = Pieces(settings, port, unicast)
-        self._ready: list[Delivery] = []
+        self.ready: list[Delivery] = []
+        """What the application has to be given now."""
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of the range that was handed over and is not recorded yet, by
         source, connection and protocol."""
@@ -75,10 +76,8 @@ class HandOver:
             self.pieces.on_view(members, now)
 
     def take(self) -> list[Delivery]:
-        """Return what the application has to be given now."""
-        ready = self._ready
-        if ready:
-            self._ready = []
+        """Return what the application has to be given now, which then is given."""
+        ready, self.ready = self.ready, []
         return ready
 
     def run(self, now: float) -> None:
@@ -123,7 +122,7 @@ class HandOver:
     def _move(self, deliveries: list[Delivery], now: float) -> None:
         """Hand over deliveries. Where that fails, those that were not handed over are left in the
         list, and no others."""
-        ready = self._ready
+        ready = self.ready
         counts = self._counts
         growing, pieces = self._growing, self.pieces
         rest = iter(deliveries)
@@ -173,7 +172,7 @@ class HandOver:
         """Hand over the message of which `piece` was the last piece, and record it."""
         payload, _lo, hi = joined
         # It takes the place of its last piece.
-        self._ready.append(
+        self.ready.append(
             Delivery(
                 piece.source,
                 piece.conn,
@@ -190,7 +189,7 @@ class HandOver:
             self._record_whole(piece, joined, now)
         except BaseException:
             # The piece comes again in the next turn.
-            self._ready.pop()
+            self.ready.pop()
             raise
         pieces = self.pieces
         pieces.joined = pieces.last_piece = None

@@ -38,6 +38,7 @@ class Sender:
     ) -> None:
         self._max_batch = settings.max_batch
         self._max_frame = settings.max_frame
+        self._window_bytes = protocol.config.window_bytes
         self._fragments = settings.fragments
         self._port = port
         self._protocol = protocol
@@ -101,7 +102,7 @@ class Sender:
         message is."""
         messages, size = room
         # An empty window admits one message of any size, else that message never leaves.
-        single = size if size < self._protocol.config.window_bytes else UNLIMITED
+        single = size if size < self._window_bytes else UNLIMITED
         if flow is not None:
             credit = flow.room(lane.dest)
             # Credits count payloads only; a lane counts each message with its length and header.

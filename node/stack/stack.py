@@ -203,7 +203,7 @@ class Stack:
         # Test protocols look at deliveries once, at the end of the turn.
         if (self._port.deliveries or self._port.withheld) and not self._test_protocols.is_on:
             self._hand_over.run(self._now)
-        return self._hand_over.take()
+        return self._hand_over.take() if self._hand_over.ready else []
 
     # -- The network's side --------------------------------------------------------------------
 
@@ -330,7 +330,9 @@ class Stack:
         frames = self._departing.take(now) if has_frames else []
         if port.drops or now >= outbox.flush_at or now >= self._hand_over.flush_at:
             self.record.end_turn(now)
-        self._tracer.turn()
+        tracer = self._tracer
+        if len(tracer.records) >= tracer.seal_at:
+            tracer.turn()
         return frames
 
     def _pull(self, now: float) -> None:

@@ -59,7 +59,7 @@ class Doubter:
     def end_turn(self) -> list[tuple[SocketAddress | None, int]]:
         """As a member's turn: say what leaves for which place, as cookies."""
         port, places = self.port, self.heard.places
-        frames = port.take_frames()
+        frames, port.frames = port.admitted(port.frames), []
         for short in port.doubted:
             self.heard.doubt(short)
         for one in port.located.values():

@@ -674,7 +674,7 @@ def test_a_request_to_a_stranger_is_no_larger_than_may_leave(ranges: int, asked:
     part.state.port.contacts.heard(PEER, wire.HEAD_SIZE + 3 * wire.RANGE_STRUCT.size)
     for now in (1.0, 2.0):
         Asking(part.state).look(entry, now)
-    ((_dest, head, body),) = part.state.port.take_frames()
+    ((_dest, head, body),) = part.state.port.frames
     assert len(head + body) == wire.HEAD_SIZE + asked * wire.RANGE_STRUCT.size
     assert recorded(part.state).count("requested") == 1
 

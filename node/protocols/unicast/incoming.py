@@ -89,13 +89,14 @@ class Incoming:
             self._receivers.reopen(entry, "used", now)
         lo, taken, port = head.lo, head.count, self._port
         hi = lo + taken - 1
-        passes = is_consuming and window.pass_next(lo, hi)
+        # The first test is the window's own: behind a gap it saves a call for each batch.
+        passes = is_consuming and lo == window.deliverable + 1 and window.pass_next(lo, hi)
         try:
             if passes:
                 hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
             else:
                 taken = take_new(port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
-                if taken and is_consuming:
+                if taken and is_consuming and window.delivered < window.deliverable:
                     self._deliver_ready(entry, now)
         except BaseException:
             passed = [Piece(lo, hi, size, arrival)] if passes else []
