@@ -100,7 +100,7 @@ class Item(ABC):
             found[key.name] = value
         for name in required:
             if name not in found:
-                raise self._missing(name)
+                raise _missing(self, name)
         return found
 
     def peek(self, name: str) -> Item:
@@ -108,14 +108,11 @@ class Item(ABC):
         for key, value in self.pairs():
             if key.name == name:
                 return value
-        raise self._missing(name)
+        raise _missing(self, name)
 
     def has(self, name: str) -> bool:
         """Whether a mapping has a key."""
         return any(key.name == name for key, _value in self.pairs())
-
-    def _missing(self, name: str) -> ConfigError:
-        return self.error(f"{self.key}: the key {name!r} is missing; add it")
 
     # -- Single values ---------------------------------------------------------------------------
 
@@ -169,6 +166,10 @@ class Item(ABC):
 
     def _word(self, remedy: str) -> str:
         return self.text(remedy)
+
+
+def _missing(mapping: Item, name: str) -> ConfigError:
+    return mapping.error(f"{mapping.key}: the key {name!r} is missing; add it")
 
 
 def bounds_in_words(low: int, high: int) -> str:
