@@ -45,7 +45,7 @@ RUN_SECONDS: Final = 9.0
 LIBRARY_RUN_SECONDS: Final = 90.0
 """Seconds that a run takes with its judgement, measured on two cores: for a first estimate of the
 time that all runs take."""
-LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
+LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", 45.0))
 """As in tcp-no-retransmit: without retransmission, the transport must not lose anything."""
 SHOWN_SECONDS: Final = 0.0005
 """The table shows no resync time that is shorter than this."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from stormcast.node.reading.items import Item
-from stormcast.node.reading.notations import Notation
+from stormcast.node.reading.notations import Notation, Plain
 from stormcast.node.settings.layers import flaw_notation, setting_notation
 from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
 
@@ -34,12 +34,15 @@ def _settings(notation_of: Callable[[str], Notation | None]) -> Notation:
             pairs.append((name, (notation_of(name) or _UNREAD).read(value)))
         return tuple(pairs)
 
-    return Notation(
-        read,
-        lambda settings: {
-            name: (notation_of(name) or _UNREAD).write(value) for name, value in settings
-        },
-    )
+    def write(settings: Settings) -> Plain:
+        return {name: _written(notation_of(name) or _UNREAD, value) for name, value in settings}
+
+    return Notation(read, write)
+
+
+def _written(notation: Notation, value: object) -> Plain:
+    """Return a value as a file has it; a program may have given it as text, with its unit."""
+    return value if isinstance(value, str) else notation.write(value)
 
 
 def settings_of(protocols: Iterable[str]) -> Notation:
@@ -57,4 +60,5 @@ def attribute_value(attribute: str) -> Notation:
     """Return the notation of a setting by the name that a step gives it: `xmit_interval` of
     unicast, or `NAKACK2.xmit_interval`."""
     protocol, _dot, name = attribute.rpartition(".")
-    return setting_notation([protocol] if protocol else RELIABLE_UNICAST, name) or _UNREAD
+    notation = setting_notation([protocol] if protocol else RELIABLE_UNICAST, name) or _UNREAD
+    return Notation(notation.read, lambda value: _written(notation, value))

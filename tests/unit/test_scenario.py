@@ -455,6 +455,29 @@ def test_quoted_words_of_yaml_1_1_are_text() -> None:
     assert parse('about: "on"\n').about == "on"
 
 
+def test_settings_that_a_program_gives_as_text_are_written_as_they_are() -> None:
+    """As chaos-test gives them to stacks over TCP."""
+    changed = faults.SetAttribute(member="n0", attribute="xmit_interval", value="1s")
+    scenario = Scenario(
+        name="x",
+        guarantees=("G1",),
+        cluster=Cluster(
+            members=ALL,
+            stack="tcp",
+            settings=(("xmit_interval", "300ms"),),
+            protocols=(("TCP", (("user_timeout", "45s"),)), ("MFC", (("min_threshold", "40%"),))),
+        ),
+        timeline=(Step(at=1.0, action=changed),),
+    )
+    read = parse_scenario(dump(scenario))
+    assert read.cluster.settings == (("xmit_interval", 0.3),)
+    assert dict(read.cluster.protocols) == {
+        "TCP": (("user_timeout", 45.0),),
+        "MFC": (("min_threshold", 0.4),),
+    }
+    assert read.timeline[0].action == replace(changed, value=1.0)
+
+
 # -- What is refused, and where ---------------------------------------------------------------
 
 
