@@ -111,6 +111,8 @@ class Port:
         """Return the frames of a turn, but no more to a stranger than came in its name."""
         self.challenged.clear()
         contacts = self.contacts
+        if not contacts.is_on:
+            return frames
         trusted, takes = contacts.trusted, contacts.takes
         taken = [frame for frame in frames if frame[0] in trusted or takes(*frame)]
         if len(taken) < len(frames):

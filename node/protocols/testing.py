@@ -23,8 +23,7 @@ from stormcast.node.core.errors import require
 from stormcast.node.core.match import ANYTHING, Direction, Match, Matcher
 from stormcast.node.core.wire import Head
 from stormcast.node.reading.config_shapes import Share, shape_of
-from stormcast.node.reading.items import Item as Value
-from stormcast.node.reading.items import item_of
+from stormcast.node.reading.items import PlainItem
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096
@@ -371,10 +370,10 @@ TEST_PROTOCOLS: Final[dict[str, type[TestProtocol]]] = {
 """By the name that stack files use."""
 
 
-def read_test_protocol(name: str, values: Mapping[str, object] | Value) -> TestProtocolConfig:
+def read_test_protocol(name: str, values: Mapping[str, object]) -> TestProtocolConfig:
     """Settings from a stack file: durations with a unit, `match` as a mapping."""
     known = ", ".join(TEST_PROTOCOLS)
     require(name in TEST_PROTOCOLS, f"unknown test protocol {name}; known: {known}")
     shape = shape_of(TEST_PROTOCOLS[name].config_type)
-    config: TestProtocolConfig = shape.read(item_of(values, name))
+    config: TestProtocolConfig = shape.read(PlainItem(values, name))
     return config

@@ -172,6 +172,14 @@ def _missing(mapping: Item, name: str) -> ConfigError:
     return mapping.error(f"{mapping.key}: the key {name!r} is missing; add it")
 
 
+def parsed(item: Item, text: str, quantity: Quantity) -> float:
+    """Return the quantity that the text of an item says."""
+    try:
+        return quantity.parse(text)
+    except UnitError as error:
+        raise item.refuse(str(error)) from None
+
+
 def bounds_in_words(low: int, high: int) -> str:
     """Return what a message says of a number that is out of bounds."""
     return f"it must be {low} or more" if high == LARGEST else f"it must be {low}..{high}"
@@ -261,10 +269,7 @@ class PlainItem(Item):
 
     def quantity(self, quantity: Quantity) -> float:
         text = self.text(f"write {quantity.kind} with its unit, such as {quantity.example}")
-        try:
-            return quantity.parse(text)
-        except UnitError as error:
-            raise self.refuse(str(error)) from None
+        return parsed(self, text, quantity)
 
     def amount(self, quantity: Quantity) -> float:
         value = self.value
@@ -301,8 +306,10 @@ class TextItem(PlainItem):
         return "," in self.value or self.value.startswith("[")
 
     def items(self) -> Sequence[PlainItem]:
+        # With brackets and quotes as in YAML, or without.
         parts = self.value.removeprefix("[").removesuffix("]").split(",")
-        return [TextItem(part.strip(), self.key, self.where) for part in parts]
+        names = [part.strip(" '\"") for part in parts]
+        return [TextItem(name, self.key, self.where) for name in names if name]
 
     def whole(self, low: int, high: int) -> int:
         is_number = _INTEGER.fullmatch(self.value) is not None

@@ -15,9 +15,9 @@ from typing import Any, Final
 import yaml
 
 from stormcast.node.core.errors import ConfigError, Place, shortened, suggestion
-from stormcast.node.reading.items import Item, bounds_in_words
+from stormcast.node.reading.items import Item, bounds_in_words, parsed
 from stormcast.node.reading.parsing import Loader, check_size, parse, place_of
-from stormcast.node.reading.quantities import SETTING_SIZE, Quantity, UnitError
+from stormcast.node.reading.quantities import SETTING_SIZE, Quantity
 
 MAX_DEPTH: Final = 12
 """A scenario needs six levels; far more would exhaust the stack of the composer."""
@@ -131,10 +131,7 @@ class YamlItem(Item):
 
     def quantity(self, quantity: Quantity) -> float:
         value = self._word(f"write {quantity.kind} such as {quantity.example}")
-        try:
-            return quantity.parse(value)
-        except UnitError as error:
-            raise self.refuse(str(error)) from None
+        return parsed(self, value, quantity)
 
     def amount(self, quantity: Quantity) -> float:
         return self.quantity(quantity)

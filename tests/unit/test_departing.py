@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.port import Frame
 from stormcast.node.protocols.unicast import Unicast3Config
@@ -61,3 +62,15 @@ def test_a_transport_that_drops_nothing_has_the_others_wait(more: tuple[int, ...
     parts.port.frames += frames(*more)
     assert departing.take(0.0) == frames(5, *more)
     assert parts.port.drops == {}
+
+
+def test_where_no_stranger_was_heard_a_challenge_holds_no_frame_back() -> None:
+    """Also frames to those that nobody vouches for leave, and the challenge ends with the turn."""
+    parts = Parts()
+    departing = made(parts)
+    parts.port.contacts.trusted.clear()
+    parts.port.challenge(Address(9, "x", "127.0.0.1[9]"))
+    parts.port.frames += frames(1)
+    assert not parts.port.contacts.is_on
+    assert departing.take(0.0) == frames(1)
+    assert parts.port.challenged == {}
