@@ -51,7 +51,7 @@ test: setup ## Run the tests: make test ARGS="-k window"
 	@$(MAKE) --no-print-directory test-spark test-live
 
 test-spark: setup ## Of the tests, those on Spark, which takes all cores by itself
-	$(BIN)/pytest tests/pipeline --durations=5 $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest tests/pipeline -m "not long" --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
 # Two at a time, as they wait more than they work. What fails has to pass alone: some look at what the
 # whole machine has, and each has bounds in seconds.

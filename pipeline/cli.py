@@ -7,7 +7,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -56,6 +56,10 @@ class Order:
     shown: Callable[[str], str]
     """Returns a line as it may be shown: names and texts of traces may hold anything."""
     master: str = "local[*]"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark, in place of ours."""
+    tables: Path | None = None
+    """A folder that all hosts see, for computed tables; None: each worker keeps its own."""
     as_json: bool = False
     is_brief: bool = False
     """Whether runs that hold are not printed."""
@@ -101,7 +105,9 @@ def _verify(order: Order) -> int:
     rows = sum(trace.rows for traces in files.values() for trace in traces)
     started = monotonic()
     say(f"{len(files)} run{'s' * (len(files) > 1)}, {rows:,} events, Spark on {order.master}")
-    with session.spark_session(order.master, rows=rows) as spark:
+    with session.spark_session(
+        order.master, rows=rows, more=order.settings, shared=order.tables
+    ) as spark:
         code = _judge(spark, order, files)
     say(f"done in {monotonic() - started:.0f}s")
     return code

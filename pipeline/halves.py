@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -14,13 +14,19 @@ T = TypeVar("T")
 
 
 class SparkLost(CannotError):
-    """Spark went away: what failed says nothing of the runs."""
+    """Spark, or a part of it, went away: what failed says nothing of the runs."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "Spark went away (was it killed, or out of memory?): run stormcast verify again, with "
-            "fewer runs at a time if it ends so again"
-        )
+
+WENT_AWAY: Final = (
+    "Spark went away (was it killed, or out of memory?): run stormcast verify again, with fewer "
+    "runs at a time if it ends so again"
+)
+TABLES_LOST: Final = (
+    "a worker of Spark was lost, and computed tables with it: run stormcast verify again, with "
+    "--tables DIR on storage that all hosts see, which keeps them from being lost"
+)
+_GONE_WITH_A_WORKER: Final = ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", "Checkpoint block rdd_")
+"""In what Spark says of a table that a lost worker kept: by name, and in words."""
 
 
 def in_halves(
@@ -46,9 +52,12 @@ def in_halves(
 
 
 def check_spark(spark: SparkSession, error: Exception) -> None:
-    """Raise SparkLost if Spark does not answer any more, or was stopped, which explains `error`."""
+    """Raise SparkLost if Spark does not answer any more, or was stopped, or has lost a worker that
+    kept tables, which explains `error`."""
+    if any(word in str(error) for word in _GONE_WITH_A_WORKER):
+        raise SparkLost(TABLES_LOST) from error
     try:
         # The cheapest question that a stopped context refuses.
         _cores = spark.sparkContext.defaultParallelism
     except Exception:  # noqa: BLE001 whatever it says instead of an answer
-        raise SparkLost from error
+        raise SparkLost(WENT_AWAY) from error

@@ -96,9 +96,16 @@ def check_pyspark(who: str = VERIFY) -> None:
 
 @contextmanager
 def spark_session(
-    master: str, *, rows: int, who: str = VERIFY, more: Mapping[str, str] | None = None
+    master: str,
+    *,
+    rows: int,
+    who: str = VERIFY,
+    more: Mapping[str, str] | None = None,
+    shared: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """Provide a Spark session for a job over so many rows; the settings `more` override ours."""
+    """Provide a Spark session for a job over so many rows; the settings `more` override ours.
+    Computed tables are kept in `shared`, a folder that all hosts see, where it is given; else each
+    worker keeps what it has computed."""
     check_pyspark(who)
     check_java(who)
     from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
@@ -119,9 +126,30 @@ def spark_session(
             ) from error
         remember_names(session)
         try:
-            yield session
+            with _tables_in(shared, session):
+                yield session
         finally:
             _stop(session)
+
+
+@contextmanager
+def _tables_in(shared: Path | None, session: SparkSession) -> Iterator[None]:
+    """Have computed tables kept in a folder of this session below `shared`, and remove it."""
+    if shared is None:
+        yield
+        return
+    try:
+        shared.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=own_prefix(), dir=shared.absolute())
+        # Workers may be other users, on other hosts.
+        Path(folder).chmod(0o777)
+    except OSError as error:
+        raise CannotError(f"--tables {shared}: {error.strerror or error}") from None
+    try:
+        session.sparkContext.setCheckpointDir(folder)
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _stop(session: SparkSession) -> None:

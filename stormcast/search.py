@@ -44,7 +44,7 @@ def _on_spark(args: Namespace) -> AbstractContextManager[Engine]:
     for package in args.py_files:
         if not package.is_file():
             raise ConfigError(f"--py-files {package} is no file")
-    return _tasks(args, dict(map(_setting, args.conf)))
+    return _tasks(args, dict(args.conf))
 
 
 @contextmanager
@@ -58,10 +58,3 @@ def _tasks(args: Namespace, more: dict[str, str]) -> Iterator[Engine]:
     except CannotError as error:
         remedy = REMEDY if "ModuleNotFoundError" in str(error) else ""
         raise SearchError(f"{error}{remedy}") from error
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise ConfigError(f"--conf {text!r}: write KEY=VALUE")
-    return key, value

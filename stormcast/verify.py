@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from stormcast.chaos.commands.arguments import add_spark_settings
 from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
 from stormcast.chaos.records.directory import BEGUN, settled
 from stormcast.chaos.session.versions import versions
@@ -105,6 +106,8 @@ def verify(argv: list[str]) -> int:
             tasks=tasks,
             shown=printable,
             master=args.master,
+            settings=dict(args.conf),
+            tables=args.tables,
             as_json=args.json,
             on_measured=_report,
         )
@@ -155,6 +158,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument(
         "--master", default="local[*]", help="where Spark runs (default local[*]: this machine)"
+    )
+    add_spark_settings(parser)
+    parser.add_argument(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="keep computed tables in DIR, which all hosts of the master see, so that none is lost "
+        "with a worker (default: each worker keeps its own)",
     )
     parser.add_argument("--out", type=Path, help="write to DIR/RUN, not to RUN/verify")
     parser.add_argument("--json", action="store_true", help="one JSON object per run")

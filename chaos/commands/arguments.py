@@ -71,6 +71,25 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
 
 
+def add_spark_settings(parser: argparse._ActionsContainer) -> None:
+    """Add the flag `--conf`, whose values are pairs of key and value."""
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_read_setting,
+        metavar="KEY=VALUE",
+        help="a setting of Spark, such as spark.executor.memory=2g",
+    )
+
+
+def _read_setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
 def read_seed(text: str) -> int:
     """Read a whole number from 0."""
     if not text.isdecimal():

@@ -31,6 +31,7 @@ from stormcast.chaos.campaigns.search import (
 from stormcast.chaos.campaigns.shrunk import MINIMAL, shrink_kept
 from stormcast.chaos.commands.arguments import (
     add_json,
+    add_spark_settings,
     parser_of,
     read_count,
     read_duration,
@@ -119,9 +120,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
     spark = parser.add_argument_group("on Spark, with --out on storage that all hosts share")
     spark.add_argument("--master", help="of Spark: spark://HOST:PORT, local[*], k8s://…")
-    spark.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
-    )
+    add_spark_settings(spark)
     spark.add_argument(
         "--py-files",
         action="append",

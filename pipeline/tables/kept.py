@@ -23,7 +23,11 @@ def keep(table: DataFrame) -> DataFrame:
     if table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
         # Spark knows then that all rows are together, and need no shuffle to be sorted or joined.
         table = table.coalesce(1)
-    kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+    if table.sparkSession.sparkContext.getCheckpointDir() is not None:
+        # In files that all hosts see: a worker that is lost takes nothing with it.
+        kept = table.checkpoint()
+    else:
+        kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
     return _nothing_like(kept) if _execution(kept).toRdd().isEmpty() else kept
 
 

@@ -258,7 +258,7 @@ def test_each_search_has_a_directory_of_its_own_unless_it_is_told(shell: Shell) 
         (("--shrink-budget", "60"), "'60': "),
         (("--conf", "a=b"), "--conf and --py-files are of --master, which is missing"),
         (("--master", "local", "--workers", 2), "--workers are processes of this machine"),
-        (("--master", "local", "--conf", "spark.ui"), "--conf 'spark.ui': write KEY=VALUE"),
+        (("--master", "local", "--conf", "spark.ui"), "'spark.ui': write KEY=VALUE"),
         (("--master", "local", "--py-files", "a.zip"), "--py-files a.zip is no file"),
     ],
 )
