@@ -13,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes compiled test-compiled sim search-long soak museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,8 +73,12 @@ test-guest: setup ## Test netem and nftables' queue, on a kernel that has them (
 IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
 
 test-kubernetes: setup ## Install the chart where KUBECONFIG points: scenarios, and each verb of the backend
-	$(IN_CLUSTER) tests/kubernetes -rs $(ARGS) || [ $$? -eq 5 ]
+	$(IN_CLUSTER) tests/kubernetes -m "not long" -rs $(ARGS) || [ $$? -eq 5 ]
 	$(IN_CLUSTER) tests/conformance -m k8s -rs --durations=5 $(ARGS) || [ $$? -eq 5 ]
+
+test-kubernetes-spark: setup ## The same with Spark in the cluster (make image-spark); SHARED=a folder that all nodes see
+	@test -n "$(SHARED)" || { echo "SHARED=FOLDER: one with the same content on each node, and here" >&2; exit 2; }
+	STORMCAST_SHARED=$(SHARED) $(IN_CLUSTER) tests/kubernetes/test_spark.py -rs $(ARGS)
 
 # A C compiler takes some minutes over them. They go into a wheel, never into the folders here: code
 # that was compiled from older sources would be used without a word.
@@ -125,6 +129,9 @@ chaos-library: setup ## As root, run every scenario of the library on real packe
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.chaos -t stormcast-chaos:$(TAG) $(ARGS) .
+
+image-spark: ## Build the image of Spark's driver and executors (docs/kubernetes.md): some minutes, 1.3 GB
+	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.spark -t stormcast-spark:$(TAG) $(ARGS) .
 
 # Without secrets: nobody shall run with ones that everybody knows.
 manifests: setup ## Render the chart into manifests/stormcast.yaml

@@ -74,6 +74,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "stormcast.chaos.commands.serve:serve",
     ),
     "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),
+    "executor": (
+        "run tasks of Spark, in a pod that its driver starts",
+        "stormcast.pipeline.executor:executor",
+    ),
     "trace": ("read the traces that members write", "stormcast.node.trace.cli:trace"),
     "report": ("write the HTML reports of runs again", "stormcast.pipeline.report.cli:report"),
     "bench": ("measure members and their peers, the core, the simulator", "bench.cli:bench"),

@@ -41,7 +41,7 @@ def _nothing_like(table: DataFrame) -> DataFrame:
     """Return a table without rows and with the same columns, as the start of a new plan."""
     session: Any = table.sparkSession
     rows = session.sparkContext._jvm.java.util.ArrayList()  # noqa: SLF001 Python rows would take a job
-    nothing = session._jsparkSession.createDataFrame(rows, table._jdf.schema())  # noqa: SLF001
+    nothing = session._jsparkSession.createDataFrame(rows, table._jdf.schema())  # noqa: SLF001 as above
     return type(table)(nothing, session)
 
 

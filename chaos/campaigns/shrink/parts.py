@@ -58,7 +58,7 @@ class ScenarioParts:
     def _visit_tuple(self, path: Path, hint: Any, default: object) -> None:  # noqa: ANN401 hints have no type
         """Shorten a list, or narrow a tuple of fixed length, such as a range."""
         inner = get_args(hint)
-        if len(inner) == 2 and inner[1] is Ellipsis:  # noqa: PLR2004 `tuple[X, ...]`
+        if len(inner) == 2 and inner[1] is Ellipsis:  # noqa: PLR2004 `tuple[X, ...]` has two
             # members.py removes members; a shorter list within `expect` or `budget` would be easier
             # or harder to meet.
             if path == ("cluster", "members") or (path[0] in JUDGES and len(path) > 1):
