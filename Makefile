@@ -13,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum findings kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ soak: setup ## As root, a storm over real processes for SOAK, judged window by w
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
 
+findings: setup ## Measure what the design notes claim, and write the answers into docs/findings.md: some minutes
+	$(BIN)/stormcast compare --notes --write docs/findings.md $(ARGS)
+
 kill-test: setup ## As root, kill rigs, agents, keepers, members and judges, KILLS times, and look what is left
 	$(BIN)/python -m tests.kills --kills $(KILLS) $(ARGS)
 
@@ -166,6 +169,7 @@ sbom: setup $(AUDIT)/.ready ## Write into dist/ what this environment and the im
 	$(SBOM) environment $(SBOM_WORDS) --output-file dist/sbom.json $(BIN)/python
 	$(SBOM) requirements $(SBOM_WORDS) --output-file dist/sbom-node.json docker/requirements-node.txt
 	$(SBOM) requirements $(SBOM_WORDS) --output-file dist/sbom-chaos.json docker/requirements-chaos.txt
+	$(SBOM) requirements $(SBOM_WORDS) --output-file dist/sbom-spark.json docker/requirements-spark.txt
 
 # Those of the images are among them (tests/chart/test_images.py).
 audit: $(AUDIT)/.ready ## Look all pinned packages up among known flaws: exits 1 with one, 3 where it cannot

@@ -1,0 +1,148 @@
+"""What a run cost its members, by their traces: frames, acks, repairs, memory, time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from stormcast.chaos.session.record import RunRecord
+from stormcast.node import trace
+from stormcast.node.trace import Event, read_blocks_untrusted
+
+RIG = "rig"
+
+
+class Costs(NamedTuple):
+    """Figures of one run, of all members together."""
+
+    messages: int
+    """Messages that left."""
+    frames: int
+    """Batches that left, each in one frame."""
+    acks: int
+    """ACK frames, and STABLE frames of UNICAST2."""
+    requests: int
+    """Requests to send something again."""
+    resent: int
+    """Messages that were sent again."""
+    resent_frames: int
+    """Batches that were sent again, each in one frame."""
+    syncs: int
+    """SEND_FIRST_SEQNO, and what asks for the same of a group: HIGHEST_SEQNO, BASELINE."""
+    unacked: int
+    """The most messages that one member kept of what it had sent."""
+    unacked_bytes: int
+    """The bytes of what one member kept, at most."""
+
+
+def costs_of(run: RunRecord) -> Costs:
+    """Return the figures of a run."""
+    per_member = [sorted(events_of(data), key=_time) for data in _traces(run)]
+    events = [event for one in per_member for event in one]
+    peaks = [_kept_peaks(one) for one in per_member]
+    return Costs(
+        messages=run.sent,
+        frames=_count(events, trace.SENT),
+        acks=_count(events, trace.ACKED),
+        requests=_count(events, trace.REQUESTED),
+        resent=sum(event.count for event in events if event.kind == trace.RETRANSMITTED),
+        resent_frames=_count(events, trace.RETRANSMITTED),
+        syncs=_count(events, trace.SYNC),
+        unacked=max(messages for messages, _size in peaks),
+        unacked_bytes=max(size for _messages, size in peaks),
+    )
+
+
+def resync_seconds(run: RunRecord) -> float:
+    """Return the time from the moment a receiver lost its window to its next delivery."""
+    events = all_events(run)
+    lost_at = next(
+        event.time
+        for event in events
+        if event.kind == trace.CONN and event.stream == trace.RECEIVER_REMOVED
+    )
+    back_at = next(
+        event.time for event in events if event.kind == trace.DELIVERED and event.time > lost_at
+    )
+    return back_at - lost_at
+
+
+def last_arrival_seconds(run: RunRecord) -> float:
+    """Return the time from the first transmission of the last batch to its delivery."""
+    events = all_events(run)
+    last = max((event for event in events if event.kind == trace.SENT), key=lambda one: one.hi)
+    return (
+        max(
+            event.time
+            for event in events
+            if event.kind == trace.DELIVERED and event.hi >= last.hi and event.time >= last.time
+        )
+        - last.time
+    )
+
+
+def repaired_seconds(run: RunRecord) -> float:
+    """Return the time from the end of the last fault until all that was sent before it had been
+    delivered. Order makes the delivery of the highest seqno prove those below it."""
+    events, healed_at = all_events(run), _healed_at(run)
+    highest = max(e.hi for e in events if e.kind == trace.SENT and e.time <= healed_at)
+    return (
+        next(
+            event.time
+            for event in events
+            if event.kind == trace.DELIVERED and event.time > healed_at and event.hi >= highest
+        )
+        - healed_at
+    )
+
+
+def all_events(run: RunRecord) -> list[Event]:
+    """Return the events of all members, in the order of time."""
+    return sorted((event for data in _traces(run) for event in events_of(data)), key=_time)
+
+
+def events_of(data: bytes) -> Iterator[Event]:
+    """Yield the events of one trace."""
+    for block in read_blocks_untrusted(data, xxh3_64_intdigest):
+        yield from block.events
+
+
+def _traces(run: RunRecord) -> Iterator[bytes]:
+    return (data for label, data in run.traces.items() if label != RIG)
+
+
+def _time(event: Event) -> float:
+    return event.time
+
+
+def _count(events: list[Event], kind: int) -> int:
+    return sum(1 for event in events if event.kind == kind)
+
+
+def _healed_at(run: RunRecord) -> float:
+    return max(
+        event.time
+        for block in read_blocks_untrusted(run.traces[RIG], xxh3_64_intdigest)
+        for event in block.events
+        if event.kind == trace.FAULT and '"off"' in block.text(event)
+    )
+
+
+def _kept_peaks(events: list[Event]) -> tuple[int, int]:
+    """Return the most messages, and the most bytes, that a member kept of what it had sent."""
+    sizes: defaultdict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
+    held = held_bytes = peak = peak_bytes = 0
+    for event in events:
+        lane = sizes[event.protocol, event.peer, event.conn]
+        if event.kind == trace.SENT:
+            held += event.count
+            held_bytes += event.bytes
+            lane |= dict.fromkeys(range(event.lo, event.hi + 1), event.bytes // event.count)
+        elif event.kind == trace.PURGED:
+            held -= event.count
+            held_bytes -= sum(lane.pop(seqno) for seqno in range(event.lo, event.hi + 1))
+        peak, peak_bytes = max(peak, held), max(peak_bytes, held_bytes)
+    return peak, peak_bytes

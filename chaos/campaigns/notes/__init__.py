@@ -1,0 +1,1 @@
+"""What the design notes promise of their protocols, measured."""
