@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Installed, last_view
+from stormcast.chaos.oracles.groups import Installed, view_at
 from stormcast.chaos.oracles.history import Member, Span, Violation
 from stormcast.chaos.oracles.rig_record import RigRecord
 from stormcast.node.trace import CLEARED, CONFIRMED, REGULAR, SUSPECT, Event
@@ -91,7 +91,10 @@ def growing_ids(evidence: Evidence) -> Iterator[Violation]:
 
 
 def one_view(evidence: Evidence) -> Iterator[Violation]:
-    """V4: living members that do not end in one view of just the living ones."""
+    """V4: living members that do not end in one view of just the living ones.
+
+    Members go on for a moment after the end, and may part in it: those views are not of the run.
+    """
     living = [
         member
         for member in evidence.members.values()
@@ -102,7 +105,7 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
     expected = {member.short for member in living}
     reference: tuple[Member, Installed] | None = None
     for member in living:
-        view = last_view(member)
+        view = view_at(member, evidence.rig.end)
         if view is None:
             detail = f"{member.name} ended without a view"
             yield Violation(evidence.rig.end, detail, ((member, member.events[0]),))

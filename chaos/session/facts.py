@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.application import Large, Outgoing
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import MULTICAST, Installed
+from stormcast.chaos.oracles.groups import MULTICAST, Installed, view_at
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.records import VIEW_MASK
 from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED
@@ -132,7 +132,9 @@ def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> ResyncTi
         waited = arrived - max(healed, sent_at)
         before = firsts.get(pair)
         firsts[pair] = waited if before is None else min(before, waited)
-    views = [member.views[-1].time for member in evidence.members.values() if member.views]
+    # Members go on for a moment after the end, and may part in it.
+    lasts = (view_at(member, evidence.rig.end) for member in evidence.members.values())
+    views = [last.time for last in lasts if last is not None]
     waits = [waited for waited in firsts.values() if waited is not None]
     return ResyncTimes(
         after=healed - start,

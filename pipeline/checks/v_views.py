@@ -124,7 +124,12 @@ def _last_views(tables: Tables) -> DataFrame:
     set of all living ones (`living`)."""
     is_member = F.coalesce(F.map_contains_key("protocols", "GMS"), F.lit(False))
     held = F.struct("place", "number", "view", "creator", "members")
-    last = tables.groups.views.groupBy("run", "short_id").agg(F.max(held).alias("held"))
+    ends = tables.rig.runs.select("run", "end")
+    # Members go on for a moment after the end, and may part in it: those views are not of the run.
+    of_run = tables.groups.views.join(ends, "run", how="inner").where(
+        F.col("time") <= F.col("end") + words.EPSILON
+    )
+    last = of_run.groupBy("run", "short_id").agg(F.max(held).alias("held"))
     groups = tables.groups.views.select("run").distinct()
     everybody = Window.partitionBy("run")
     return (
@@ -133,7 +138,7 @@ def _last_views(tables: Tables) -> DataFrame:
         .join(last, ["run", "short_id"], how="left")
         .where(F.col("is_member") | F.col("held").isNotNull())
         .join(groups, "run", how="left_semi")
-        .join(tables.rig.runs.select("run", "end"), "run", how="inner")
+        .join(ends, "run", how="inner")
         .withColumn("living", F.collect_set("short_id").over(everybody))
     )
 

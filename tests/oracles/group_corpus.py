@@ -1303,6 +1303,18 @@ def two_groups_that_can_meet_again_stay_apart(s: Story) -> None:
 
 
 @sound()
+def a_group_parts_after_the_end(s: Story) -> None:
+    s.a_group().a_clean_cast().quiet(10.0).ends(20.0).at(20.1).installs(2, "n0", "n2")
+
+
+@broken("V4", witness=("n0#7 t=4.000 installed view 2 of n0: n0, n2",))
+def two_groups_meet_only_after_the_end(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1)
+    s.at(4.0).installs(2, "n0", "n2").installs(2, "n1").at(5.0).fault("partition", "off")
+    s.quiet(10.0).ends(20.0).at(20.1).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@sound()
 def a_view_that_was_handed_in_is_no_group(s: Story) -> None:
     """In place of a membership protocol: nobody creates it, and nobody is held to it."""
     s.a_clean_exchange()

@@ -1332,6 +1332,20 @@ def they_stay_apart_and_one_stands_still_for_long(s: Story) -> None:
     s.at(26.0).fault("pause", "off", member="n1", name="still-0").ends(40.0)
 
 
+@sound(protocols=nakack2())
+def they_part_when_all_is_over(s: Story) -> None:
+    """V4: "A view that is installed after the end counts for nothing: neither that a group has
+    parted by then"."""
+    an_exchange_in_a_group(s).quiet(10.0).ends(20.0).at(20.2).installs(2, "n0", who="n0")
+
+
+@broken("V4", protocols=nakack2())
+def they_meet_when_all_is_over(s: Story) -> None:
+    """V4: "... nor that it has come together"."""
+    they_part(an_exchange_in_a_group(s), 4.0).quiet(10.0).ends(20.0)
+    s.at(20.2).installs(3, "n0", "n1", merge=True)
+
+
 # -- C1: control traffic is bounded ----------------------------------------------------------------
 
 

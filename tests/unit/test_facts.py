@@ -189,6 +189,16 @@ def test_a_pair_that_never_hears_of_each_other_again_has_no_resync_time() -> Non
     assert resync.as_json()["seconds"] is None
 
 
+def test_a_view_that_comes_after_the_end_is_none_that_the_group_waited_for() -> None:
+    story = Story()
+    story.a_group().a_clean_cast().at(4.0).installs(2, "n0", "n1", "n2")
+    story.ends(20.0).at(20.1).installs(3, "n0", "n2")
+
+    resync = resync_of(evidence_of(story.told()), healed=3.0)
+
+    assert resync.one_view == pytest.approx(1.0)
+
+
 def test_members_of_another_host_are_dated_by_the_clock_of_the_rig() -> None:
     """A host that booted an hour earlier shows an hour more; both agree on the time of day."""
     run = simulate(parse_scenario(PAIR), 1)
