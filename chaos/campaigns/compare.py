@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stormcast.chaos.campaigns.costs import costs_of, repaired_seconds, resync_seconds
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.session.costs import costs_of, repaired_seconds, resync_seconds
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.runner import run_scenario
 

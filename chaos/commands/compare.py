@@ -1,12 +1,14 @@
-"""`stormcast compare`: the costs of each generation of unicast in the scenario `storm`; with
-`--notes`, what the design notes claim, answered by measurements."""
+"""`stormcast compare`: the costs of each generation of unicast in the scenario `storm`, or of two
+soaks or runs; with `--notes`, what the design notes claim, answered by measurements."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from stormcast.chaos.campaigns.compare import compare as compare_generations
@@ -30,21 +32,28 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
+from stormcast.chaos.session.samples import FEWEST, in_words, interval
+from stormcast.chaos.soak.beside import Line, Side, lines_of, read_side
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 from stormcast.whole import write_whole
 
 SEEDS: Final = 15
+TWO: Final = 2
 
 
 def compare(argv: list[str]) -> int:
     """Run `stormcast compare`: all generations on the scenario `storm`, or the notes' claims."""
     args = _arguments(argv)
     try:
+        if args.notes and args.sides:
+            raise ConfigError("--notes plays runs of its own: name no directories")
         if args.notes:
             return _answer_notes(args)
         if args.write or args.seeds is not None:
             raise ConfigError("--seeds and --write are of --notes, which is missing")
+        if args.sides:
+            return _compare_sides(args)
     except (ConfigError, OSError) as error:
         return refuse(error)
     if lacks(args.backend):
@@ -55,8 +64,16 @@ def compare(argv: list[str]) -> int:
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = parser_of(
         "compare",
-        "Run the storm scenario on every generation and print what each pays; or, with --notes, "
-        "measure in the simulator what the design notes claim.",
+        "Print what two soaks or runs cost, side by side. Without them, run the storm scenario on "
+        "every generation and print what each pays; or, with --notes, measure in the simulator "
+        "what the design notes claim.",
+    )
+    parser.add_argument(
+        "sides",
+        nargs="*",
+        type=Path,
+        metavar="DIR",
+        help="two directories that stormcast soak, or stormcast run, has left",
     )
     add_backend(parser)
     add_seed(parser)
@@ -110,6 +127,45 @@ def _compare_generations(args: argparse.Namespace) -> int:
         ]
         print(in_columns(table))
     return Exit.of(worst(Verdict[row.verdict.upper()] for row in rows))
+
+
+def _compare_sides(args: argparse.Namespace) -> int:
+    """Print the figures of two soaks or runs, whose verdicts were told before."""
+    if len(args.sides) != TWO:
+        raise ConfigError(f"{len(args.sides)} directories: name two, or none")
+    first, second = map(read_side, args.sides)
+    if first.played != second.played:
+        say("they were not played alike: seed, members, loads, faults or network differ")
+    lines = lines_of(first, second)
+    if args.json:
+        verdicts = [dict(first.verdicts), dict(second.verdicts)]
+        figures = [line.as_json() for line in lines]
+        is_alike = first.played == second.played
+        print(json.dumps({"alike": is_alike, "verdicts": verdicts, "figures": figures}))
+        return Exit.HOLDS
+    header = ("", str(first.path), str(second.path), "second / first")
+    verdicts_row = ("verdicts", _verdicts(first), _verdicts(second), "")
+    print(in_columns([header, verdicts_row, *map(_line, lines)]))
+    return Exit.HOLDS
+
+
+def _verdicts(side: Side) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(side.verdicts.items()))
+
+
+def _line(line: Line) -> tuple[str, ...]:
+    ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
+    return (line.name, *map(_values, line.values), ratio)
+
+
+def _values(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    middle = in_words(median(values))
+    if len(values) < FEWEST:
+        return middle
+    low, high = interval(values)
+    return f"{middle} ({in_words(low)} to {in_words(high)})"
 
 
 def _answer_notes(args: argparse.Namespace) -> int:

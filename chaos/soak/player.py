@@ -16,6 +16,7 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import unrest
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
+from stormcast.chaos.session.costs import costs_in
 from stormcast.chaos.session.judging import floor_findings, judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import Session, Tell
@@ -83,7 +84,14 @@ class Window:
             "trace_bytes": sum(map(len, self.run.traces.values())),
             "faults": self.run.bites,
             "weights": self.weights,
+            "costs": self._costs(),
         }
+
+    def _costs(self) -> dict[str, float | None]:
+        """Return what the window cost its members: `stormcast compare` lays soaks side by side."""
+        costs = costs_in(self.run.evidence, self.sent, self.run.zero)
+        resync = None if self.run.resync is None else self.run.resync.seconds
+        return {**costs._asdict(), "resync": resync}
 
 
 class Soak:

@@ -44,6 +44,10 @@ def test_answers_are_printed_and_written(shell: Shell, tmp_path: Path) -> None:
         (("--write", "page.md"), "--seeds and --write are of --notes, which is missing"),
         (("--notes", "--seeds", 5), "5 seeds say little of others: 6 or more do"),
         (("--notes", "--write", "nowhere.md"), "nowhere.md: no such file or directory"),
+        (("one",), "1 directories: name two, or none"),
+        (("one", "two", "three"), "3 directories: name two, or none"),
+        (("one", "two"), "one is no run and no soak"),
+        (("one", "two", "--notes"), "--notes plays runs of its own: name no directories"),
         (("--notes", "--write", "bare.md"), "the page has no place for the answers: put <!--"),
     ],
 )

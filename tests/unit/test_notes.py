@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stormcast.chaos.campaigns.notes import answers as asked
 from stormcast.chaos.campaigns.notes.answers import HOLDS, OPEN, REFUTED, Answer, Sample, answers
 from stormcast.chaos.campaigns.notes.claims import ACKS, CLAIMS, Claim
 from stormcast.chaos.campaigns.notes.page import BEGIN, END, figure_of, written
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.samples import FEWEST
 from stormcast.node.core.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
@@ -116,7 +116,7 @@ def test_every_claim_asks_one_thing_of_two_clusters() -> None:
 @pytest.mark.parametrize("number", range(len(CLAIMS)))
 def test_the_page_says_what_is_measured(number: int) -> None:
     """With few seeds an interval is wider: what is answered then is what the page says."""
-    (answer,) = answers([number], range(1, 1 + asked.FEWEST_SEEDS), 1, lambda _done, _all: None)
+    (answer,) = answers([number], range(1, 1 + FEWEST), 1, lambda _done, _all: None)
     assert answer.verdict is Verdict.HOLDS
     row = next(line for line in PAGE.read_text().splitlines() if answer.claim.says in line)
     said = next(word for word in (HOLDS, REFUTED, OPEN) if f"**{word}**" in row)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import comb
 from statistics import median
 from typing import Any, Final
 
@@ -16,15 +15,12 @@ from stormcast.chaos.campaigns.notes.claims import CLAIMS, Claim
 from stormcast.chaos.campaigns.pool import ProcessPool
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.chaos.session.samples import FEWEST, interval
 from stormcast.node.core.errors import ConfigError
 
 HOLDS: Final = "holds"
 REFUTED: Final = "does not hold"
 OPEN: Final = "open"
-CONFIDENCE: Final = 0.95
-FEWEST_SEEDS: Final = 6
-"""The median is between the least and the greatest of six values with a probability of 97 %; of
-five, 94 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +37,7 @@ class Sample:
 
     @property
     def interval(self) -> tuple[float, float]:
-        ordered = sorted(self.values)
-        place = _cut_off(len(ordered))
-        return ordered[place], ordered[-1 - place]
+        return interval(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,26 +91,14 @@ def _as_json(sample: Sample) -> dict[str, Any]:
     return {"median": sample.median, "interval": list(sample.interval), "values": sample.values}
 
 
-def _cut_off(count: int) -> int:
-    """Return how many values may be left off at either end, so that the median of what they were
-    drawn from is between the others with a probability of CONFIDENCE."""
-    place, beyond = 0, 2 / 2**count
-    while place < count // 2:
-        beyond += 2 * comb(count, place + 1) / 2**count
-        if beyond > 1 - CONFIDENCE:
-            break
-        place += 1
-    return place
-
-
 Key = tuple[int, int, int]
 """A run: the number of its claim, the number of the cluster in it, and the seed."""
 
 
 def runs_of(numbers: Sequence[int], seeds: Sequence[int]) -> list[Key]:
     """Return all runs that claims of these numbers take; ConfigError where seeds are too few."""
-    if len(seeds) < FEWEST_SEEDS:
-        raise ConfigError(f"{len(seeds)} seeds say little of others: {FEWEST_SEEDS} or more do")
+    if len(seeds) < FEWEST:
+        raise ConfigError(f"{len(seeds)} seeds say little of others: {FEWEST} or more do")
     return [(number, side, seed) for number in numbers for side in range(2) for seed in seeds]
 
 

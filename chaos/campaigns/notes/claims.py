@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from stormcast.chaos.campaigns.costs import costs_of, last_arrival_seconds, resync_seconds
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.session.costs import costs_of, last_arrival_seconds, resync_seconds
 from stormcast.chaos.session.record import RunRecord
 
 Measure = Callable[[RunRecord], float]

@@ -8,13 +8,12 @@ from itertools import groupby
 from typing import Final
 
 from stormcast.chaos.campaigns.notes.answers import Answer, Sample
+from stormcast.chaos.session.samples import in_words
 from stormcast.node.core.errors import ConfigError
 
 BEGIN: Final = "<!-- answers -->"
 END: Final = "<!-- /answers -->"
 _CLUSTER: Final = re.compile(r"(?:unicast|stack): ([\w-]+)")
-_SHORT: Final = 100
-"""From here on figures have no fraction."""
 
 
 def check_place(page: str) -> None:
@@ -69,9 +68,5 @@ def figure_of(sample: Sample) -> str:
     """Return the median of a sample and its interval, as text."""
     low, high = sample.interval
     if low == high:
-        return _number(low)
-    return f"{_number(sample.median)} ({_number(low)} to {_number(high)})"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= _SHORT or value == round(value) else f"{value:.3g}"
+        return in_words(low)
+    return f"{in_words(sample.median)} ({in_words(low)} to {in_words(high)})"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.session.record import RunRecord
 from stormcast.node import trace
 from stormcast.node.trace import Event, read_blocks_untrusted
@@ -40,19 +41,28 @@ class Costs(NamedTuple):
 
 def costs_of(run: RunRecord) -> Costs:
     """Return the figures of a run."""
-    per_member = [sorted(events_of(data), key=_time) for data in _traces(run)]
+    return costs_in(run.evidence, run.sent, run.zero)
+
+
+def costs_in(evidence: Evidence, messages: int, since: float) -> Costs:
+    """Return the figures of what members recorded from a time on, in which so many messages left:
+    the traces of a soak may begin with an earlier window."""
+    per_member = [
+        [event for event in member.events if event.time >= since]
+        for member in evidence.members.values()
+    ]
     events = [event for one in per_member for event in one]
     peaks = [_kept_peaks(one) for one in per_member]
     return Costs(
-        messages=run.sent,
+        messages=messages,
         frames=_count(events, trace.SENT),
         acks=_count(events, trace.ACKED),
         requests=_count(events, trace.REQUESTED),
         resent=sum(event.count for event in events if event.kind == trace.RETRANSMITTED),
         resent_frames=_count(events, trace.RETRANSMITTED),
         syncs=_count(events, trace.SYNC),
-        unacked=max(messages for messages, _size in peaks),
-        unacked_bytes=max(size for _messages, size in peaks),
+        unacked=max((kept for kept, _size in peaks), default=0),
+        unacked_bytes=max((size for _kept, size in peaks), default=0),
     )
 
 
@@ -133,16 +143,25 @@ def _healed_at(run: RunRecord) -> float:
 
 def _kept_peaks(events: list[Event]) -> tuple[int, int]:
     """Return the most messages, and the most bytes, that a member kept of what it had sent."""
-    sizes: defaultdict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-    held = held_bytes = peak = peak_bytes = 0
+    lanes: defaultdict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
+    kept = size = most = most_bytes = 0
     for event in events:
-        lane = sizes[event.protocol, event.peer, event.conn]
         if event.kind == trace.SENT:
-            held += event.count
-            held_bytes += event.bytes
-            lane |= dict.fromkeys(range(event.lo, event.hi + 1), event.bytes // event.count)
+            lanes[event.protocol, event.peer, event.conn].append(event)
+            kept, size = kept + event.count, size + event.bytes
         elif event.kind == trace.PURGED:
-            held -= event.count
-            held_bytes -= sum(lane.pop(seqno) for seqno in range(event.lo, event.hi + 1))
-        peak, peak_bytes = max(peak, held), max(peak_bytes, held_bytes)
-    return peak, peak_bytes
+            # Acks are cumulative; what was sent before the first event counts for nothing.
+            lane = lanes[event.protocol, event.peer, event.conn]
+            while lane and lane[0].lo <= event.hi:
+                batch = lane.popleft()
+                gone = min(batch.hi, event.hi) - batch.lo + 1
+                gone_bytes = batch.bytes * gone // batch.count
+                kept, size = kept - gone, size - gone_bytes
+                if gone < batch.count:
+                    rest = batch._replace(
+                        lo=event.hi + 1, count=batch.count - gone, bytes=batch.bytes - gone_bytes
+                    )
+                    lane.appendleft(rest)
+                    break
+        most, most_bytes = max(most, kept), max(most_bytes, size)
+    return most, most_bytes
