@@ -23,7 +23,7 @@ from stormcast.chaos.session.settling import hold_seconds, regroup_seconds
 @cache
 def expecting() -> dict[int, Scenario]:
     """The scenarios with deadlines, by seed."""
-    return {seed: scenario for seed in range(800) if (scenario := generate(seed)).expect}
+    return {seed: scenario for seed in range(1600) if (scenario := generate(seed)).expect}
 
 
 def groups() -> list[Scenario]:
@@ -129,11 +129,30 @@ def test_so_is_a_load_behind_another_one_in_a_narrow_window(setting: str) -> Non
     parted = with_steps(Step(at=1.0, action=faults.Partition(shape="halves"), duration=2.0))
     one = replace(parted.workload[0], do="multicast", dests=parted.cluster.members, start=0.1)
     two = replace(one, start=0.2)
-    narrow = replace(parted.cluster, multicast_settings=((setting, 4),), protocols=())
-    assert gives_nothing_up(replace(parted, workload=(one, two)))
+    plain = replace(parted.cluster, multicast_settings=(), protocols=())
+    narrow = replace(plain, multicast_settings=((setting, 4),))
+    assert gives_nothing_up(replace(parted, workload=(one, two), cluster=plain))
     assert gives_nothing_up(replace(parted, workload=(one,), cluster=narrow))
     assert not gives_nothing_up(replace(parted, workload=(one, two), cluster=narrow))
     assert gives_nothing_up(replace(parted, workload=(one, two), cluster=narrow, timeline=()))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "setting"),
+    [("MFC", "max_credits"), ("FRAG", "max_open_messages"), ("FRAG", "max_open_bytes")],
+)
+def test_so_is_one_behind_another_that_waits_for_credits_or_for_room(
+    protocol: str, setting: str
+) -> None:
+    """So it was in seed 893449638."""
+    parted = with_steps(Step(at=1.0, action=faults.Partition(shape="halves"), duration=2.0))
+    one = replace(parted.workload[0], do="multicast", dests=parted.cluster.members, start=0.1)
+    two = replace(one, start=0.2)
+    plain = replace(parted.cluster, multicast_settings=(), protocols=())
+    few = replace(plain, protocols=((protocol, ((setting, 9000),)),))
+    assert gives_nothing_up(replace(parted, workload=(one, two), cluster=plain))
+    assert gives_nothing_up(replace(parted, workload=(one,), cluster=few))
+    assert not gives_nothing_up(replace(parted, workload=(one, two), cluster=few))
 
 
 def test_messages_in_pieces_have_deadlines_too() -> None:

@@ -40,7 +40,9 @@ CALM: Final = (
 MCAST: Final = "mcast"
 """The stack whose senders suspect a member that takes nothing (`slow_member_timeout`)."""
 NARROW: Final = frozenset({"window_bytes", "window_messages"})
-"""Settings that bound what may be under way."""
+"""Settings of multicast that bound what may be under way."""
+HOLD_BACK: Final = frozenset({"max_credits", "max_open_bytes", "max_open_messages"})
+"""Settings of other protocols that do so: credits, and what may be open of messages in pieces."""
 FINDS_LESS: Final = frozenset({"max_rank_to_reply", "max_join_attempts"})
 """Settings by which one who is started hears of nobody while the coordinator that died is still in
 the view of the others, or is told too late."""
@@ -138,8 +140,9 @@ def _has_queue(loads: Sequence[ScenarioLoad]) -> bool:
 
 
 def _sends_few(scenario: Scenario) -> bool:
-    """Whether the window of multicasts is set to less than by default."""
-    return any(name in NARROW for name, _value in scenario.cluster.multicast_settings)
+    """Whether less may be under way than by default."""
+    is_narrow = any(name in NARROW for name, _value in scenario.cluster.multicast_settings)
+    return is_narrow or bool(_set_of_protocols(scenario) & HOLD_BACK)
 
 
 def _may_part(step: Step, scenario: Scenario) -> bool:
