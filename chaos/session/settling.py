@@ -161,11 +161,17 @@ def landing_seconds(rig: RigTrace, now: float, longest: float) -> float:
 
 def still_seconds(evidence: Evidence) -> float:
     """Return the seconds without a new message after which none is expected, by what members say of
-    their repeats and requests."""
-    wanted = [STILL_SECONDS]
-    for bounds in _promises(evidence):
-        wanted += [_number(bounds, "resend_within") * 1.1, _number(bounds, "request_spacing") * 2.2]
-    return max(wanted)
+    their acks, repeats and requests. Where the last messages are lost, one step follows the other:
+    what came is acked, the last one is repeated or announced, and then those before it are asked
+    for, each after a second look at most."""
+    asked = 2 * _most(evidence, "request_spacing")
+    repeated = max(_most(evidence, "resend_within"), asked)
+    return max(STILL_SECONDS, (_most(evidence, "ack_within") + repeated + asked) * 1.1)
+
+
+def _most(evidence: Evidence, name: str) -> float:
+    """Return the largest of a bound that members promise; 0 where nobody does."""
+    return max((_number(bounds, name) for bounds in _promises(evidence)), default=0.0)
 
 
 def vain_repairs(network: Link) -> int:
@@ -180,14 +186,13 @@ def vain_repairs(network: Link) -> int:
 
 def regroup_seconds(evidence: Evidence) -> float:
     """Return the seconds that a group may take to expel the dead and to find those cut off."""
-    bounds = list(_promises(evidence))
-    return sum(max((_number(one, name) for one in bounds), default=0.0) for name in REGROUPING)
+    return sum(_most(evidence, name) for name in REGROUPING)
 
 
 def hold_seconds(evidence: Evidence) -> float:
     """Return the seconds for which members may refuse to merge after the last heal, because merges
     came to nothing before."""
-    return max((_number(one, "merge_hold") for one in _promises(evidence)), default=0.0)
+    return _most(evidence, "merge_hold")
 
 
 def _promises(evidence: Evidence) -> Iterable[Mapping[str, Any]]:
