@@ -224,11 +224,12 @@ class Session:
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
         limits = self.scenario.limits
-        tries = vain_repairs(self.scenario.network)
-        self._settling.still_for = tries * self._waits.still + travel_seconds(self.rig)
+        failed = vain_repairs(self.scenario.network) - 1
+        still = self._waits.still + failed * self._waits.again
+        self._settling.still_for = still + travel_seconds(self.rig)
         while True:
             is_at_rest = self._wait_for_rest(max(limits.settle, self._waits.regroup))
-            quiet_at = self.backend.now()
+            quiet_at, quiet_since = self.backend.now(), self.now()
             quiet_for = self._waits.quiet + landing_seconds(self.rig, quiet_at, limits.run)
             self.rig.phase(quiet_at, "quiet")
             self._tell(f"t={self.now():.1f}s: quiet for {quiet_for:.1f}s")
@@ -240,7 +241,9 @@ class Session:
             is_moving = self._settling.is_moving(self.now())
             is_parted = self._settling.is_apart and self.scenario.network.can_lose
             if self.now() >= limits.run or not (is_moving or is_parted):
-                self._ending.is_unsettled = is_moving or not is_at_rest
+                # Where time was over before rest, the quiet phase may have been rest enough.
+                has_moved = not is_at_rest and self._settling.since >= quiet_since
+                self._ending.is_unsettled = is_moving or has_moved
                 return
 
     def _wait_for_rest(self, longest: float) -> bool:

@@ -39,7 +39,9 @@ class Waits:
     hold: float = 0.0
     """The time for which members may refuse to merge, because merges came to nothing before."""
     still: float = STILL_SECONDS
-    """The time without a new message after which none is expected."""
+    """The time without a new message after which none is expected, if no repair fails."""
+    again: float = STILL_SECONDS
+    """How much longer that is for each repair that fails."""
 
     @classmethod
     def by_promises(cls, evidence: Evidence, scenario: Scenario, *, is_virtual: bool) -> Waits:
@@ -55,6 +57,7 @@ class Waits:
             regroup=regroup_seconds(evidence),
             hold=hold_seconds(evidence),
             still=still_seconds(evidence),
+            again=again_seconds(evidence),
         )
 
 
@@ -71,7 +74,8 @@ class Settling:
         self._last: dict[str, tuple[int, int, int]] = {}
         """Messages received, bytes of messages that miss pieces, and frames that found the queue of
         the transport full, at the last look."""
-        self._since = 0.0
+        self.since = 0.0
+        """The time of the last look that found something new."""
         self._has_gaps = False
         """Whether a member had a gap at the last look that it reports, and then repairs, when the
         gap is old enough: that may be long after everything else."""
@@ -82,7 +86,7 @@ class Settling:
         """Whether messages are to come: a look at members within the last `still_for` found new
         ones, or pieces, or that a member has more to send than its transport takes, or the last
         look found a gap that will be an alarm."""
-        return self._has_gaps or now - self._since < self.still_for
+        return self._has_gaps or now - self.since < self.still_for
 
     def is_settled(self, now: float) -> bool:
         """Whether all members have everything and hold one view; instead of having everything it is
@@ -95,12 +99,12 @@ class Settling:
             return False
         progress = {name: _progress(state) for name, state in states.items()}
         if progress != self._last:
-            self._last, self._since = progress, now
+            self._last, self.since = progress, now
         self._has_gaps = any(state["workload"]["standing_gaps"] for state in states.values())
         self.is_apart = roster.has_group and not _is_one_view(states)
         if self.is_apart or self._has_gaps:
             return False
-        is_still = not self._is_patient and now - self._since >= self.still_for
+        is_still = not self._is_patient and now - self.since >= self.still_for
         return is_still or has_all(states, has_group=roster.has_group)
 
 
@@ -164,9 +168,24 @@ def still_seconds(evidence: Evidence) -> float:
     their acks, repeats and requests. Where the last messages are lost, one step follows the other:
     what came is acked, the last one is repeated or announced, and then those before it are asked
     for, each after a second look at most."""
+    acked = max(map(_delayed_ack, _promises(evidence)), default=0.0)
     asked = 2 * _most(evidence, "request_spacing")
     repeated = max(_most(evidence, "resend_within"), asked)
-    return max(STILL_SECONDS, (_most(evidence, "ack_within") + repeated + asked) * 1.1)
+    return max(STILL_SECONDS, (acked + repeated + asked) * 1.1)
+
+
+def again_seconds(evidence: Evidence) -> float:
+    """Return the seconds after which a repair that failed is tried again."""
+    repeated = _most(evidence, "resend_within") * 1.1
+    asked = _most(evidence, "request_spacing") * 2.2
+    return max(STILL_SECONDS, repeated, asked)
+
+
+def _delayed_ack(bounds: Mapping[str, Any]) -> float:
+    """Return the seconds by which an ack delays the repeat that follows it. A sender that is hardly
+    ever acked (UNICAST2) does not wait for that."""
+    looks = max(_number(bounds, "resend_interval"), 2 * _number(bounds, "request_spacing"))
+    return min(_number(bounds, "ack_within"), looks)
 
 
 def _most(evidence: Evidence, name: str) -> float:
