@@ -113,6 +113,22 @@ def test_a_silence_in_which_messages_come_begins_anew(monkeypatch: pytest.Monkey
     assert max(silences(run) for _verdict, run in runs) > 1
 
 
+def test_a_silence_that_follows_when_time_is_over_is_rest_enough() -> None:
+    """Some messages are given up, so all never arrive, and the last came just before the limit."""
+    forgotten = """
+timeline:
+  - {at: 1s, do: cut, from: n0, to: n1, for: 500ms}
+  - {at: 1200ms, do: forget, member: n0, peer: n1, half: sender}
+limits: {run: 2200ms, settle: 0s}
+"""
+    text = PAIR.replace("limits: {run: 60s, settle: 20s}\n", forgotten.lstrip())
+    _verdict, run = verdict_on(parse_scenario(text), SimBackend())
+
+    assert run.delivered < 100
+    assert run.complete
+    assert not run.is_unsettled
+
+
 def silences(run: RunRecord) -> int:
     """How often the silence of a run began."""
     blocks = list(read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest))
