@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -13,7 +12,8 @@ from stormcast.chaos.session.record import RunRecord
 from stormcast.node import trace
 from stormcast.node.trace import Event, read_blocks_untrusted
 
-RIG = "rig"
+RIG: Final = "rig"
+"""The label of the rig's trace."""
 
 
 class Costs(NamedTuple):
@@ -111,17 +111,8 @@ def repaired_seconds(run: RunRecord) -> float:
 
 def all_events(run: RunRecord) -> list[Event]:
     """Return the events of all members, in the order of time."""
-    return sorted((event for data in _traces(run) for event in events_of(data)), key=_time)
-
-
-def events_of(data: bytes) -> Iterator[Event]:
-    """Yield the events of one trace."""
-    for block in read_blocks_untrusted(data, xxh3_64_intdigest):
-        yield from block.events
-
-
-def _traces(run: RunRecord) -> Iterator[bytes]:
-    return (data for label, data in run.traces.items() if label != RIG)
+    members = run.evidence.members.values()
+    return sorted((event for member in members for event in member.events), key=_time)
 
 
 def _time(event: Event) -> float:
