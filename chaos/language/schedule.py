@@ -133,6 +133,7 @@ class _Plan:
         """Members of `leaving` that a join found there: they are started when they have left."""
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
+        self.crashes: set[str] = set()
         self.flapping: set[str] = set()
         """Faults that come and go."""
         self.recurring: set[str] = set()
@@ -258,10 +259,15 @@ class _Plan:
                     self.leaving.add(key)
                 self._goes(fault, key)
             case faults.Crash(member=member):
+                self.crashes.add(fault)
                 self._goes(fault, self._key(fault, member))
                 self._gone(member)
             case faults.Restart(member=member):
-                self._gone(member)
+                # The end of a crash, which the process that was there has not outlived. A pause or
+                # stall since then may be of a later one: a fault that aims at a role may have had
+                # the member down before, and its end has brought it back.
+                if fault not in self.crashes:
+                    self._gone(member)
                 self._came(fault, member)
             case faults.Join(member=member):
                 # A member that is still there, such as a leaver that takes its time, is not started

@@ -319,6 +319,24 @@ def test_a_pause_ends_with_its_process() -> None:
     ) == [(1.0, "pause", "f1"), (2.0, "crash", "f2"), (5.0, "restart", "f2")]
 
 
+@pytest.mark.parametrize(("hold", "end"), [("stall", "consume"), ("pause", "resume")])
+def test_a_hold_that_a_restart_may_not_reach_has_an_end(hold: str, end: str) -> None:
+    """Who the participant is the run knows. If it is n1, the second crash finds it down, and the
+    second restart does nothing: what was begun since then must end."""
+    assert plan(
+        "at: 1s, do: crash, member: random-participant, for: 3s",
+        "at: 2s, do: crash, member: n1, for: 4s",
+        f"at: 5s, do: {hold}, member: n1, for: 4s",
+    ) == [
+        (1.0, "crash", "f1"),
+        (2.0, "crash", "f2"),
+        (4.0, "restart", "f1"),
+        (5.0, hold, "f3"),
+        (6.0, "restart", "f2"),
+        (9.0, end, "f3"),
+    ]
+
+
 def test_roles_stay_roles_and_each_fault_is_undone_for_itself() -> None:
     """Two coordinators crash one after the other: both are restarted, by the id of their fault."""
     timed = schedule(
