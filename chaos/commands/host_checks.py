@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import CommandError, run_command, what_is_missing
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.drivers import packets
 from stormcast.chaos.drivers.base import DriverError, Site, inside
 from stormcast.chaos.drivers.injection import RawSockets

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from stormcast.chaos.agent.settings import read_agent
-from stormcast.chaos.backends.kubernetes.api import Api, Port
-from stormcast.chaos.backends.kubernetes.http_pool import Request
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.pods.http_pool import Request
+from stormcast.chaos.backends.pods.pod import Port
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.node.control.client import Reply
 from stormcast.node.keys.cluster_keys import read_keys

@@ -13,7 +13,7 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns import RunId, run_command, what_is_missing
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.names import start_of
+from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.commands import health as doctor
 from stormcast.chaos.commands import host as host_cli
 from stormcast.chaos.commands import host_checks

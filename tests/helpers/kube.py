@@ -19,7 +19,8 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from stormcast.chaos.backends.kubernetes.api import Api, Port, open_api
+from stormcast.chaos.backends.kubernetes.api import Api, open_api
+from stormcast.chaos.backends.pods.pod import Port
 from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM, merged
 

@@ -8,8 +8,8 @@ import pytest
 
 from stormcast.chaos.backends.netns import why_not
 from stormcast.chaos.backends.netns.leftovers import clean, leftovers
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.running import what_is_missing
+from stormcast.chaos.backends.run_id import RunId
 
 
 def skip_without_a_network(items: list[pytest.Item]) -> None:

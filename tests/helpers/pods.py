@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from stormcast.chaos.backends.kubernetes.http_pool import Request, UnreachableError
-from stormcast.chaos.backends.kubernetes.release import PORTS, Pod
+from stormcast.chaos.backends.kubernetes.release import ReleasePod
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.backends.pods.http_pool import Request, UnreachableError
+from stormcast.chaos.backends.pods.pod import PORTS
 from stormcast.chaos.language.features import FEATURES
 from stormcast.node.control.answers import Answer, as_json, parse_body
 from stormcast.node.control.client import Reply
@@ -26,7 +27,7 @@ from tests.helpers.certificates import Files
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.tokens import token_file
 
-A_POD: Final = Pod(
+A_POD: Final = ReleasePod(
     name="demo-stormcast-0",
     ordinal=0,
     addresses=("10.0.0.1",),

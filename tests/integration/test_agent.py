@@ -20,9 +20,9 @@ from stormcast.chaos.agent.client import AgentClient, AgentError, Ask, over_unix
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.backend import BY_ITSELF
-from stormcast.chaos.backends.netns.names import start_of
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
 from stormcast.chaos.language.network_state import NetworkState

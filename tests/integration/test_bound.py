@@ -12,8 +12,9 @@ import pytest
 
 from stormcast.chaos.backends.netns import RunId, clean
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.names import OF_RUN, start_of
+from stormcast.chaos.backends.netns.names import OF_RUN
 from stormcast.chaos.backends.netns.process import environment, kill_for_sure, until
+from stormcast.chaos.backends.run_id import start_of
 from stormcast.pipeline.session import own_prefix
 
 SECONDS = 20.0

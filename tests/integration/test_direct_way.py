@@ -16,14 +16,15 @@ import pytest
 from urllib3 import HTTPConnectionPool
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api, Port
+from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.kubernetes.direct import CONNECTIONS, DirectWay
-from stormcast.chaos.backends.kubernetes.http_pool import (
+from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.pods.http_pool import (
     TooLongError,
     UnreachableError,
     read_bounded,
 )
-from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.pods.pod import Port
 from stormcast.node.control.answers import Answer, Table, as_json, parse_body
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import Files, Issuer

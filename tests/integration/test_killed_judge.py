@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.backends.netns.leftovers import clean
-from stormcast.chaos.backends.netns.names import RunId, start_of
 from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.backends.run_id import RunId, start_of
 from tests.helpers.sessions import Seen, session_of
 from tests.kills.judges import make_run
 from tests.kills.seen import kill_now

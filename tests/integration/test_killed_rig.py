@@ -13,8 +13,8 @@ import pytest
 
 from stormcast.chaos.backends.netns import RunId, clean
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.names import start_of
 from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.backends.run_id import start_of
 from tests.helpers.sessions import session_of
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -21,11 +21,12 @@ from stormcast.chaos.backends.base import (
     MemberError,
     MemberPlan,
 )
-from stormcast.chaos.backends.kubernetes import KubernetesBackend, keeper_client, leases
-from stormcast.chaos.backends.kubernetes import backend as backend_module
-from stormcast.chaos.backends.kubernetes.keeper_client import KeeperClient
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes import KubernetesBackend
 from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.pods import backend as backend_module
+from stormcast.chaos.backends.pods import keeper_client, leases
+from stormcast.chaos.backends.pods.keeper_client import KeeperClient
+from stormcast.chaos.backends.pods.member_pod import MemberPod
 from stormcast.chaos.faults import Partition
 from stormcast.chaos.language.network_state import NetworkState, parse_state
 from stormcast.chaos.language.scenario import parse_scenario

@@ -16,8 +16,8 @@ import pytest
 
 from stormcast.chaos.backends.netns import Network, RunId, clean, run_command
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.names import start_of
 from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.drivers.queue_rule import CHAIN_LENGTH
 from tests.integration.wire_pair import Pair
 

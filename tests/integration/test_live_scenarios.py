@@ -16,7 +16,7 @@ import pytest
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.netns.backend import NetnsBackend, features_here
 from stormcast.chaos.backends.netns.leftovers import leftovers
-from stormcast.chaos.backends.netns.names import RunId, start_of
+from stormcast.chaos.backends.run_id import RunId, start_of
 from stormcast.chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.scenario import parse_scenario

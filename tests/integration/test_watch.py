@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.backends.netns.watch import Watch
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stormcast.chaos.backends.netns import Network, RunId
-from stormcast.chaos.backends.netns.names import BRIDGE, start_of
+from stormcast.chaos.backends.netns.names import BRIDGE
+from stormcast.chaos.backends.run_id import start_of
 from tests.helpers.sessions import Seen, look_at, running
 from tests.integration.wire_pair import Pair, frames
 from tests.kills.plan import MEMBERS

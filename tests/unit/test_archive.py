@@ -15,19 +15,19 @@ from typing import BinaryIO
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes import archive, memory
 from stormcast.chaos.backends.kubernetes.api import Api
-from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.http_pool import (
+from stormcast.chaos.backends.kubernetes.release_access import ReleaseAccess
+from stormcast.chaos.backends.pods import archive, memory
+from stormcast.chaos.backends.pods.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.pods.http_pool import (
     MAX_REPLY,
     Request,
     TooLongError,
     read_bounded,
 )
-from stormcast.chaos.backends.kubernetes.journals import journals_bound
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.release import Pod
-from stormcast.chaos.backends.kubernetes.release_access import ReleaseAccess
+from stormcast.chaos.backends.pods.journals import journals_bound
+from stormcast.chaos.backends.pods.member_pod import MemberPod
+from stormcast.chaos.backends.pods.pod import Pod
 from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
 from tests.helpers.pods import ShutDoor
@@ -243,7 +243,7 @@ def pod(reply: Reply, journals: int) -> tuple[MemberPod, Keeper]:
     keeper = Keeper(reply)
     seen = Pod(
         name="demo-0", ordinal=0, addresses=(), ports={"keeper": 7801}, has_agent=False,
-        is_tls=False, secret="", trouble="",
+        is_tls=False,
     )  # fmt: skip  # one pod
     return MemberPod(Api(keeper, "x"), seen, "n0", "", journals), keeper
 

@@ -6,8 +6,9 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import api
-from stormcast.chaos.backends.kubernetes.api import Api, Port
-from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.pods.http_pool import UnreachableError
+from stormcast.chaos.backends.pods.pod import Port
 from stormcast.node.control.client import Reply
 
 PORT = Port("demo-stormcast-0", 7801, "10.0.0.1", is_tls=True)

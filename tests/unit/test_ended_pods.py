@@ -10,8 +10,8 @@ import pytest
 
 from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.run_pods import RunPods
+from stormcast.chaos.backends.pods.member_pod import MemberPod
+from stormcast.chaos.backends.pods.run_pods import RunPods
 from stormcast.node.control.client import Reply
 from tests.helpers.pods import A_POD
 

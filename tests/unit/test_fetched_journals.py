@@ -9,7 +9,7 @@ from typing import IO, Any
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.pods.member_pod import MemberPod
 from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
 from tests.helpers.pods import A_POD

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes import KubernetesBackend, backend, keeper_client
-from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
-from stormcast.chaos.backends.kubernetes.leases import Leases
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.run_pods import RunPods
+from stormcast.chaos.backends.kubernetes import KubernetesBackend
+from stormcast.chaos.backends.pods import backend, keeper_client
+from stormcast.chaos.backends.pods.http_pool import UnreachableError
+from stormcast.chaos.backends.pods.leases import Leases
+from stormcast.chaos.backends.pods.member_pod import MemberPod
+from stormcast.chaos.backends.pods.run_pods import RunPods
 from stormcast.node.control.client import Reply
 from tests.helpers.pods import A_POD
 

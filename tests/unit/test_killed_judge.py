@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.backends.netns.names import OF_RUN, RunId
+from stormcast.chaos.backends.netns.names import OF_RUN
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.exits import Exit

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
-from stormcast.chaos.backends.kubernetes import leases
-from stormcast.chaos.backends.kubernetes.leases import Leases
-from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
+from stormcast.chaos.backends.pods import leases
+from stormcast.chaos.backends.pods.leases import Leases
+from stormcast.chaos.backends.pods.member_pod import LostError, MemberPod
 
 
 class Pod:

@@ -6,27 +6,25 @@ cluster and authenticate. Every error is one line with its remedy.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, Protocol
 
 import yaml
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.http_pool import (
+from stormcast.chaos.backends.pods.http_pool import (
     MAX_REPLY,
     Request,
     UnreachableError,
     send,
     short,
 )
+from stormcast.chaos.backends.pods.pod import TIMEOUT_SECONDS, Port, request_of
 from stormcast.node.control.client import Reply
 from stormcast.node.core.names import one_line
 
-TIMEOUT_SECONDS: Final = 10.0
-"""Seconds that one answer may take: longer than a keeper waits for its member."""
 OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in a pod with the credentials of its service account."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -42,24 +40,9 @@ AWAY_SECONDS: Final = 0.5
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
 
-class Port(NamedTuple):
-    """A port of a pod at which requests are answered."""
-
-    pod: str
-    number: int
-    address: str
-    """The address of the pod."""
-    is_tls: bool
-
-    @property
-    def name(self) -> str:
-        """The name by which the API server, and the rules of a Role, know it."""
-        return f"{'https:' if self.is_tls else ''}{self.pod}:{self.number}"
-
-    @property
-    def release(self) -> str:
-        """The name of the release's pods without their number, which its certificate is for."""
-        return self.pod.rpartition("-")[0]
+def name_of(port: Port) -> str:
+    """Return the name by which the API server, and the rules of a Role, know a port of a pod."""
+    return f"{'https:' if port.is_tls else ''}{port.pod}:{port.number}"
 
 
 class ApiServer(Protocol):
@@ -71,7 +54,7 @@ class ApiServer(Protocol):
     def request(self, request: Request) -> Reply: ...
 
 
-class Way(Protocol):
+class DirectRequests(Protocol):
     """Sends requests to ports of pods; raises what an `ApiServer` raises."""
 
     def request(self, port: Port, request: Request) -> Reply: ...
@@ -80,7 +63,9 @@ class Way(Protocol):
 class Api:
     """Questions to the API server about one namespace, and to its pods."""
 
-    def __init__(self, server: ApiServer, namespace: str, way: Way | None = None) -> None:
+    def __init__(
+        self, server: ApiServer, namespace: str, way: DirectRequests | None = None
+    ) -> None:
         self.namespace = namespace
         self._server = server
         self._way = way
@@ -122,16 +107,11 @@ class Api:
         most: int = MAX_REPLY,
         into: IO[bytes] | None = None,
     ) -> Reply:
-        """Send one request to a port of a pod, and return its answer, of any status and of `most`
-        bytes at most; the body of a good one goes `into` a file, if there is one. BackendError when
-        the API server forbids it, UnreachableError when nothing answers in the pod."""
-        # The API server does not pass `Authorization` on to the pod.
-        headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(method, target, data, headers, timeout, most, into)
+        """Send one request to a port of a pod (see `Way`)."""
+        request = request_of(method, target, body, token, timeout, most, into)
         if self._way is not None:
             return self._way.request(port, request)
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{port.name}/proxy{target}"
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name_of(port)}/proxy{target}"
         reply = self._request(replace(request, target=path))
         if reply.status == _TOO_MANY:
             raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")

@@ -10,8 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Port
-from stormcast.chaos.backends.kubernetes.http_pool import Request, UnreachableError, send, short
+from stormcast.chaos.backends.pods.http_pool import Request, UnreachableError, send, short
+from stormcast.chaos.backends.pods.pod import Port
 from stormcast.node.control.client import Reply
 from stormcast.node.control.trust import trusting, why_refused
 
@@ -69,6 +69,6 @@ class DirectWay:
                     block=True,
                     ssl_context=self._trusted,
                     # What the certificate is for: all pods of a release have the same.
-                    server_hostname=port.release,
+                    server_hostname=port.pod.rpartition("-")[0],
                 )
             return self._pools[port]

@@ -11,7 +11,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api, Port
+from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.pods.pod import AGENT, PORTS, Pod
 from stormcast.node.core.names import one_line
 
 NAME: Final = "app.kubernetes.io/name"
@@ -19,9 +20,6 @@ INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 MEMBER: Final = "member"
 """The component, and the name of the keeper's container."""
-AGENT: Final = "agent"
-PORTS: Final = {"keeper": 7801, "agent": 7802}
-"""Ports of keepers and agents, for pods whose ports have no names."""
 TOKEN_VOLUME: Final = "token"  # noqa: S105 the name of a volume
 TOKEN_KEY: Final = "token"  # noqa: S105 the name of a key
 TLS_VOLUME: Final = "tls"
@@ -30,30 +28,13 @@ _LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    """One pod with a member, as the API server sees it."""
+class ReleasePod(Pod):
+    """A pod of a release, as the API server sees it."""
 
-    name: str
-    ordinal: int
-    addresses: tuple[str, ...]
-    ports: Mapping[str, int]
-    has_agent: bool
-    is_tls: bool
-    """Whether keeper and agent speak TLS."""
     secret: str
     """The name of the Secret with the token of its keeper and agent."""
     trouble: str
     """The reason why its containers do not run; empty if they do."""
-    restarts: int = 0
-    """The number of times that the container of its keeper has ended."""
-    last_code: int = 0
-    last_reason: str = ""
-    """The exit code of that container when it ended last, and the kubelet's word for it."""
-
-    def port(self, what: str) -> Port:
-        """Return the port of the keeper, or of the agent."""
-        address = next(iter(self.addresses), "")
-        return Port(self.name, self.ports[what], address, self.is_tls)
 
 
 def find_release(api: Api, release: str = "") -> str:
@@ -76,7 +57,7 @@ def find_release(api: Api, release: str = "") -> str:
     return release or names[0]
 
 
-def member_pods(api: Api, release: str) -> list[Pod]:
+def member_pods(api: Api, release: str) -> list[ReleasePod]:
     """Return the member pods of a release, in order of their numbers. Others may have the labels,
     too, such as a copy that somebody made to look into a pod: they have other names."""
     found = api.pods(_selector({NAME: "stormcast", INSTANCE: release, COMPONENT: MEMBER}))
@@ -85,7 +66,9 @@ def member_pods(api: Api, release: str) -> list[Pod]:
     return sorted(pods, key=lambda pod: pod.ordinal)
 
 
-def choose_pods(pods: Sequence[Pod], number: int, release: str, namespace: str) -> list[Pod]:
+def choose_pods(
+    pods: Sequence[ReleasePod], number: int, release: str, namespace: str
+) -> list[ReleasePod]:
     """Return the first `number` pods; BackendError if there are fewer, or one does not run."""
     if len(pods) < number:
         raise BackendError(
@@ -100,7 +83,7 @@ def choose_pods(pods: Sequence[Pod], number: int, release: str, namespace: str) 
     return chosen
 
 
-def read_token(api: Api, pod: Pod) -> str:
+def read_token(api: Api, pod: ReleasePod) -> str:
     """Read the token that keepers and agents require; BackendError if the Secret has none."""
     value = api.secret(pod.secret).get(TOKEN_KEY, "")
     try:
@@ -122,7 +105,7 @@ def _selector(labels: Mapping[str, str]) -> str:
 # -- Reading the API server's description of a pod -----------------------------------------------
 
 
-def _pod(found: Mapping[str, Any]) -> Pod:
+def _pod(found: Mapping[str, Any]) -> ReleasePod:
     meta, spec, status = found["metadata"], found["spec"], found.get("status", {})
     name = str(meta["name"])
     containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
@@ -138,7 +121,7 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         if volume.get("name") == TOKEN_VOLUME and "secret" in volume
     ]
     addresses = tuple(str(one["ip"]) for one in status.get("podIPs", ()) if "ip" in one)
-    return Pod(
+    return ReleasePod(
         name=name,
         ordinal=int(name.rpartition("-")[2]),
         addresses=addresses or tuple(filter(None, (status.get("podIP"),))),

@@ -4,42 +4,35 @@ agents ask of whoever asks them."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
-from stormcast.chaos.agent.client import AgentError
-from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.base import BackendError, ClusterPlan
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
 from stormcast.chaos.backends.kubernetes.direct import DirectWay
-from stormcast.chaos.backends.kubernetes.journals import JOURNALS_VARIABLE, journals_bound
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.release import (
-    Pod,
+    ReleasePod,
     choose_pods,
     find_release,
     member_pods,
     read_token,
 )
-from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
+from stormcast.chaos.backends.pods.features import OF_PODS, common_features, features_of_agent
+from stormcast.chaos.backends.pods.journals import JOURNALS_VARIABLE, journals_bound
+from stormcast.chaos.backends.pods.member_pod import MemberPod
 from stormcast.node.reading.quantities import SETTING_SIZE
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
 CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
-BY_ITSELF: Final = frozenset(
-    {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
-)
-"""Features that need keepers and members, but no agent."""
 _ITS_OWN_KEY: Final = "members of a release have its key, and no run one of its own; drop `sealed`"
 NO_POD_HAS: Final = {
+    **OF_PODS,
     "keys": _ITS_OWN_KEY,
     "change-keys": _ITS_OWN_KEY,
-    "rule-over-members": "each pod has an agent of its own, which sees only the frames to its "
-    "member; name one member in `to` of a rule that counts (occurrence, times), and `kind: DATA` "
-    "where it selects by connection",
 }
-"""Features that members in pods never have, and why."""
+"""Features that members of a release never have, and why."""
 
 
 class ReleaseAccess:
@@ -88,48 +81,35 @@ class ReleaseAccess:
             there = [pod for pod in pods if not pod.trouble]
             token = read_token(self._api, first)
             asked = [MemberPod(self._api, pod, pod.name, token) for pod in there]
-            self._features = _common_features(threads.map(_features_of_agent, asked))
+            self._features = common_features(threads.map(features_of_agent, asked), NO_POD_HAS)
         return self._features
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[ReleasePod]:
         """Return the member pods of the release, as the API server sees them now."""
         return member_pods(self._api, find_release(self._api, self._release))
 
-    def take_pods(self, names: Sequence[str]) -> dict[str, MemberPod]:
+    def take_pods(self, plan: ClusterPlan, _threads: ThreadPoolExecutor) -> dict[str, MemberPod]:
         """Return the first pods of the release, one for each of these members; BackendError if
         there are fewer, or one does not run."""
         release = find_release(self._api, self._release)
         pods = choose_pods(
-            member_pods(self._api, release), len(names), release, self._api.namespace
+            member_pods(self._api, release), len(plan.names), release, self._api.namespace
         )
         token = read_token(self._api, pods[0])
         return {
             name: MemberPod(self._api, pod, name, token, self.journals)
-            for name, pod in zip(names, pods, strict=True)
+            for name, pod in zip(plan.names, pods, strict=True)
         }
+
+    def own_settings(self) -> Mapping[str, Any]:
+        """Return nothing: keepers have the release's settings."""
+        return {}
+
+    def change_keys(self, step: str) -> None:
+        """Refuse: the keys of a release are in a Secret."""
+        raise BackendError(f"change-keys {step}: the keys of a release change by helm upgrade")
 
     def close(self) -> None:
         """Close connections to pods."""
         if self._way is not None:
             self._way.close()
-
-
-def _common_features(answers: Iterable[Mapping[str, str | None]]) -> Mapping[str, str | None]:
-    """Return by feature None where all agents of a release have it, else a reason why not."""
-    missing = "no driver of this version does it"
-    found: dict[str, str | None] = {**dict.fromkeys(FEATURES), **NO_POD_HAS, **ONLY_SIMULATED}
-    for answer in answers:
-        for feature in set(FEATURES) - BY_ITSELF:
-            found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
-    return found
-
-
-def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
-    """Return the features of one agent; where there is none, the reason under the key "".
-    BackendError if it does not answer: what it could do, nobody knows."""
-    try:
-        return pod.agent.features()
-    except AgentError as error:
-        if pod.pod.has_agent:
-            raise BackendError(str(error)) from None
-        return {"": str(error)}

@@ -10,10 +10,10 @@ started it (see `process`), so all of a run belongs to one thread.
 
 from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
 from stormcast.chaos.backends.netns.leftovers import clean
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network, why_not
 from stormcast.chaos.backends.netns.process import Process
 from stormcast.chaos.backends.netns.running import CommandError, run_command, what_is_missing
+from stormcast.chaos.backends.run_id import RunId
 
 __all__ = [
     "CommandError",

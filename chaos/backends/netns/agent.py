@@ -19,8 +19,8 @@ from stormcast.chaos.agent.client import (
     over_unix,
 )
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.drivers.base import Bites, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.bound import bound_to_me

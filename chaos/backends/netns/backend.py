@@ -19,10 +19,10 @@ from stormcast.chaos.backends.base import BackendError, Bites, ClusterPlan, Unsu
 from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.commands import member_argv
 from stormcast.chaos.backends.netns.members import Argv
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.run_parts import Opened, RunParts
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState

@@ -14,11 +14,11 @@ from stormcast.chaos.backends.netns.names import (
     BRIDGE,
     PREFIX4,
     PREFIX6,
-    RunId,
     address4,
     address6,
     link_address,
 )
+from stormcast.chaos.backends.run_id import RunId
 
 DEVICE: Final = "eth0"
 """The name of a member's link in its own namespace; no other namespace sees it."""

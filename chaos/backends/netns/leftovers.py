@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.netns import commands
-from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
+from stormcast.chaos.backends.netns.names import OF_RUN
 from stormcast.chaos.backends.netns.network import namespaces, remove_spaces
 from stormcast.chaos.backends.netns.process import kill_for_sure
 from stormcast.chaos.backends.netns.running import Run, run_command
+from stormcast.chaos.backends.run_id import RunId, start_of
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _LOOKS: Final = 5

@@ -13,8 +13,9 @@ from typing import Final
 
 from stormcast.chaos.backends.netns import commands
 from stormcast.chaos.backends.netns.commands import Command
-from stormcast.chaos.backends.netns.names import BRIDGE, RunId, address4, address6, check_names
+from stormcast.chaos.backends.netns.names import BRIDGE, address4, address6, check_names
 from stormcast.chaos.backends.netns.running import CommandError, Run, run_command, what_is_missing
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.drivers.base import DriverError, Site
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.faults import Names

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
+from stormcast.chaos.backends.netns.names import OF_RUN
+from stormcast.chaos.backends.run_id import RunId, start_of
 from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE
 

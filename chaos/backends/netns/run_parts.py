@@ -10,10 +10,10 @@ from typing import Final
 from stormcast.chaos.backends.base import BackendError, ClusterPlan
 from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.members import Argv, Members
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import CommandError
 from stormcast.chaos.backends.netns.watch import Watch
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.node.keys.cluster_keys import write_new_key
 
 KEYS: Final = "cluster.key"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.chaos.backends.run_id import RunId
 from stormcast.node.bound import bound_to_me
 
 LATE_SECONDS: Final = 0.2

@@ -8,10 +8,10 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
-from stormcast.chaos.backends.kubernetes.http_pool import TooLongError
-from stormcast.chaos.backends.kubernetes.keeper_client import KeeperClient, patiently, words_of
-from stormcast.chaos.backends.kubernetes.memory import memory_limit
+from stormcast.chaos.backends.pods.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.pods.http_pool import TooLongError
+from stormcast.chaos.backends.pods.keeper_client import KeeperClient, patiently, words_of
+from stormcast.chaos.backends.pods.memory import memory_limit
 from stormcast.node.control.client import Reply
 from stormcast.node.trace.files import read_traces
 

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from typing import IO, Any, Final, TypeVar
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api
-from stormcast.chaos.backends.kubernetes.http_pool import MAX_REPLY, UnreachableError
-from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.backends.pods.http_pool import MAX_REPLY, UnreachableError
+from stormcast.chaos.backends.pods.pod import KEEPER, Pod, Way
 from stormcast.node.control.client import Reply
 from stormcast.node.core.names import one_line
 
-KEEPER: Final = "keeper"
 BACK_SECONDS: Final = 15.0
 """Seconds for which a member is frozen, or journals are asked for, where no keeper answers: the
 kubelet starts a keeper again that has ended, and the journals outlive it."""
@@ -29,8 +27,8 @@ class SilentError(BackendError):
 class KeeperClient:
     """Asks the keeper of a member's pod."""
 
-    def __init__(self, api: Api, pod: Pod, name: str, token: str) -> None:
-        self._api = api
+    def __init__(self, way: Way, pod: Pod, name: str, token: str) -> None:
+        self._way = way
         self._pod = pod
         self._name = name
         """The name of the member."""
@@ -61,7 +59,7 @@ class KeeperClient:
         """Send one request, and return the answer, whatever it is; SilentError if none comes."""
         port = self._pod.port(KEEPER)
         try:
-            return self._api.ask(port, method, target, body, self._token, timeout, most, into)
+            return self._way.ask(port, method, target, body, self._token, timeout, most, into)
         except UnreachableError as error:
             raise SilentError(f"the keeper of {self._name} does not answer: {error}") from None
 

@@ -16,7 +16,7 @@ from math import inf
 from typing import Final
 
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
-from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
+from stormcast.chaos.backends.pods.member_pod import LostError, MemberPod
 from stormcast.node.core.errors import NodeError
 
 EVERY_SECONDS: Final = LEASE_SECONDS / 3

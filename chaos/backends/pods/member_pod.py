@@ -10,21 +10,19 @@ from typing import Any, Final
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
-from stormcast.chaos.backends.kubernetes.api import Api
-from stormcast.chaos.backends.kubernetes.http_pool import UnreachableError
-from stormcast.chaos.backends.kubernetes.journals import JOURNALS_BYTES, Journals
-from stormcast.chaos.backends.kubernetes.keeper_client import (
+from stormcast.chaos.backends.pods.http_pool import UnreachableError
+from stormcast.chaos.backends.pods.journals import JOURNALS_BYTES, Journals
+from stormcast.chaos.backends.pods.keeper_client import (
     KeeperClient,
     SilentError,
     patiently,
     words_of,
 )
-from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.backends.pods.pod import AGENT, Pod, Way
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
 from stormcast.node.control.client import Reply
 from stormcast.node.core.errors import NodeError
 
-AGENT: Final = "agent"
 CLAIM_SECONDS: Final = 30.0
 """Seconds that a keeper waits for a run's next claim before it ends the run's member."""
 _BUSY: Final = 409
@@ -40,7 +38,7 @@ class MemberPod:
     """The pod in which one member of a run lives."""
 
     def __init__(
-        self, api: Api, pod: Pod, name: str, token: str, journals: int = JOURNALS_BYTES
+        self, way: Way, pod: Pod, name: str, token: str, journals: int = JOURNALS_BYTES
     ) -> None:
         self.pod = pod
         self.name = name
@@ -62,9 +60,9 @@ class MemberPod:
         self._told: tuple[int, ...] = ()
         """The codes with which the last incarnation ends if it does what it was told."""
         self.agent = AgentClient(self._ask_agent)
-        self.keeper = KeeperClient(api, pod, name, token)
+        self.keeper = KeeperClient(way, pod, name, token)
         self._journals = Journals(self.keeper, name, journals)
-        self._api = api
+        self._way = way
         self._token = token
 
     def claim(self, run: str) -> bool:
@@ -205,7 +203,7 @@ class MemberPod:
             raise AgentError(f"{what}: the pod has none: install with agent.enabled=true")
         port = self.pod.port(AGENT)
         try:
-            reply = self._api.ask(port, method, target, body, self._token)
+            reply = self._way.ask(port, method, target, body, self._token)
         except (UnreachableError, BackendError) as error:
             raise AgentError(f"{what}: {error}") from None
         return read_answer(what, reply.status, reply.text)

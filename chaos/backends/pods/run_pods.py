@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from stormcast.chaos.agent.agent import merged
 from stormcast.chaos.backends.base import BackendError, Bites
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
-from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.backends.pods.member_pod import MemberPod
+from stormcast.chaos.backends.pods.pod import Pod
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
 
@@ -73,9 +73,9 @@ class RunPods:
             with suppress(NodeError):
                 self.each(MemberPod.is_alive)
 
-    def exits(self, ask: Callable[[], list[Pod]]) -> list[MemberExit]:
+    def exits(self, ask: Callable[[], Sequence[Pod]]) -> list[MemberExit]:
         """Return the ends of all incarnations so far. Where a keeper tells nothing of its member,
-        `ask` returns the pods as the API server sees them now."""
+        `ask` returns the pods as they are now."""
         lost = [pod for pod in self if pod.is_lost and pod.end is None]
         with suppress(NodeError):
             found = {pod.name: pod for pod in ask()} if lost else {}
