@@ -15,7 +15,9 @@ from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import generate, is_group
 from stormcast.chaos.campaigns.generate.extras import EXTRAS, Extra, with_extras
 from stormcast.chaos.campaigns.generate.extras.changes import never_repairs
+from stormcast.chaos.campaigns.generate.extras.deadlines import comes_back
 from stormcast.chaos.campaigns.generate.extras.later import LATEST
+from stormcast.chaos.campaigns.generate.extras.members import departures
 from stormcast.chaos.campaigns.generate.extras.tuning import OUTBOXES, SLOWEST_REPAIR
 from stormcast.chaos.campaigns.search import run_seed
 from stormcast.chaos.language.cluster import GENERATIONS
@@ -81,6 +83,20 @@ def test_members_of_unicast_alone_depart_and_come_late() -> None:
         "late",
         "for good",
     }
+
+
+def test_a_late_member_comes_before_others_go_for_good() -> None:
+    """All messages may be between the two, and then none would be sent."""
+    plain = next(drawn(seed) for seed in SEEDS if len(drawn(seed).cluster.members) > 2)
+    plain, met = replace(plain, timeline=()), 0
+    for number in range(400):
+        scenario = departures(plain, Random(number))
+        gone = [step.at for step in scenario.timeline if not comes_back(step, scenario)]
+        comes = [step.at for step in scenario.timeline if isinstance(step.action, faults.Join)]
+        if gone and comes:
+            met += 1
+            assert comes < gone
+    assert met >= 20
 
 
 DEPARTURES = (faults.Leave, faults.Crash, faults.Churn)

@@ -16,6 +16,9 @@ from stormcast.node.member.loads import FLAGS
 
 LATE_SHARE: Final = 0.3
 """The share of scenarios with departures in which a member is late."""
+LATEST: Final = 3.0
+"""The latest time at which a late member comes."""
+ENDING: Final = faults.Crash | faults.Leave
 
 
 def departures(scenario: Scenario, random: Random) -> Scenario:
@@ -28,7 +31,9 @@ def departures(scenario: Scenario, random: Random) -> Scenario:
     if random.random() < LATE_SHARE:
         late = random.choice(members)
         scenario = replace(scenario, cluster=replace(scenario.cluster, late=(late,)))
-        at = round(random.uniform(0.1, 3.0), 3)
+        # Before anybody goes for good: all messages may be between that member and the late one.
+        goes = (step.at for step in steps if isinstance(step.action, ENDING) and not step.duration)
+        at = round(random.uniform(0.1, min((LATEST, *goes))), 3)
         steps.append(Step(at=at, action=faults.Join(member=late)))
     return with_steps(scenario, *steps)
 
