@@ -11,6 +11,7 @@ SIM: Final = "sim"
 MADE_BY: Final = {
     SIM: "stormcast.chaos.backends.sim.backend:SimBackend",
     "netns": "stormcast.chaos.backends.netns.backend:NetnsBackend",
+    "docker": "stormcast.chaos.backends.docker.backend:DockerBackend",
     "kubernetes": "stormcast.chaos.backends.kubernetes.backend:KubernetesBackend",
 }
 BACKENDS: Final = tuple(MADE_BY)

@@ -14,6 +14,7 @@ from tests.helpers.leaving_nothing import nothing_is_left
 
 MARKS = {
     "netns": (pytest.mark.root, pytest.mark.slow),
+    "docker": (pytest.mark.docker, pytest.mark.slow),
     "kubernetes": (pytest.mark.k8s, pytest.mark.slow),
 }
 
@@ -23,6 +24,10 @@ def missing_of(kind: str) -> str | None:
     """Why a kind of backend cannot be had here; None: it can."""
     if kind == "netns":
         return why_not()
+    if kind == "docker":
+        from tests.helpers import containers  # noqa: PLC0415 its library takes a while
+
+        return containers.missing()
     if kind == "kubernetes":
         from tests.helpers.kube import missing  # noqa: PLC0415 its library takes a second
 

@@ -64,9 +64,17 @@ def _kubernetes() -> Backend:
     return KubernetesBackend()
 
 
+def _docker() -> Backend:
+    from stormcast.chaos.backends.docker.backend import DockerBackend  # noqa: PLC0415 needs a daemon
+    from tests.helpers.containers import features  # noqa: PLC0415 as above
+
+    return DockerBackend(features())
+
+
 KINDS = {
     "sim": Kind(make=SimBackend, neglect=_neglect_sim),
     "netns": Kind(make=_netns, why_pauses_last="members end with the process that paused them"),
+    "docker": Kind(make=_docker, neglect=_neglect_pods),
     "kubernetes": Kind(make=_kubernetes, neglect=_neglect_pods),
 }
 

@@ -6,10 +6,10 @@ way leads through the API server, which encrypts what it passes on to pods, and 
 
 from __future__ import annotations
 
-from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.pods.connections import CONNECTIONS, Connections
 from stormcast.chaos.backends.pods.http_pool import Request, UnreachableError, send, short
 from stormcast.chaos.backends.pods.pod import Port
 from stormcast.node.control.client import Reply
@@ -18,17 +18,13 @@ from stormcast.node.control.trust import trusting, why_refused
 if TYPE_CHECKING:
     from urllib3 import HTTPSConnectionPool
 
-CONNECTIONS: Final = 4
-"""To one port of one pod: a run asks from a few threads, and a keeper takes eight of an address."""
-
 
 class DirectWay:
     """Connections to the ports of pods, for several threads."""
 
     def __init__(self, ca_file: str) -> None:
         self._trusted = trusting(ca_file)
-        self._pools: dict[Port, HTTPSConnectionPool] = {}
-        self._lock = Lock()
+        self._connections = Connections(self._pool)
 
     def request(self, port: Port, request: Request) -> Reply:
         """Send one request, and return its answer. BackendError if the pod speaks plain HTTP, or
@@ -36,7 +32,7 @@ class DirectWay:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
         try:
-            return send(self._pool(port), "", request)
+            return send(self._connections.to(port), "", request)
         except HTTPError as error:
             for cause in (error, *error.args):
                 if isinstance(cause, BaseException) and (why := why_refused(cause)):
@@ -47,10 +43,7 @@ class DirectWay:
 
     def close(self) -> None:
         """Close all connections that are not in use; new requests make new ones."""
-        with self._lock:
-            pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            pool.close()
+        self._connections.close()
 
     def _pool(self, port: Port) -> HTTPSConnectionPool:
         from urllib3 import HTTPSConnectionPool  # noqa: PLC0415 slow to import, and optional
@@ -60,15 +53,12 @@ class DirectWay:
                 f"{port.pod} speaks plain HTTP, and --ca-file is for TLS: have tls.enabled=true in "
                 "the release, or drop --ca-file"
             )
-        with self._lock:
-            if port not in self._pools:
-                self._pools[port] = HTTPSConnectionPool(
-                    port.address,
-                    port.number,
-                    maxsize=CONNECTIONS,
-                    block=True,
-                    ssl_context=self._trusted,
-                    # What the certificate is for: all pods of a release have the same.
-                    server_hostname=port.pod.rpartition("-")[0],
-                )
-            return self._pools[port]
+        return HTTPSConnectionPool(
+            port.address,
+            port.number,
+            maxsize=CONNECTIONS,
+            block=True,
+            ssl_context=self._trusted,
+            # What the certificate is for: all pods of a release have the same.
+            server_hostname=port.pod.rpartition("-")[0],
+        )

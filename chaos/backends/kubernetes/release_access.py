@@ -19,9 +19,8 @@ from stormcast.chaos.backends.kubernetes.release import (
     read_token,
 )
 from stormcast.chaos.backends.pods.features import OF_PODS, common_features, features_of_agent
-from stormcast.chaos.backends.pods.journals import JOURNALS_VARIABLE, journals_bound
+from stormcast.chaos.backends.pods.journals import chosen_bound
 from stormcast.chaos.backends.pods.member_pod import MemberPod
-from stormcast.node.reading.quantities import SETTING_SIZE
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
@@ -53,10 +52,8 @@ class ReleaseAccess:
         ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
         self._way = DirectWay(ca_file) if ca_file else None
         """To keepers and agents; None: through the API server."""
-        self.journals = journals_bound()
+        self.journals = chosen_bound(os.environ)
         """The most bytes of journals and logs that are fetched of a member."""
-        if most := os.environ.get(JOURNALS_VARIABLE):
-            self.journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
         self._found: Api | None = None
         self._features: Mapping[str, str | None] | None = None
 

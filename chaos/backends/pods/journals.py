@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -13,6 +13,7 @@ from stormcast.chaos.backends.pods.http_pool import TooLongError
 from stormcast.chaos.backends.pods.keeper_client import KeeperClient, patiently, words_of
 from stormcast.chaos.backends.pods.memory import memory_limit
 from stormcast.node.control.client import Reply
+from stormcast.node.reading.quantities import SETTING_SIZE
 from stormcast.node.trace.files import read_traces
 
 JOURNAL_SECONDS: Final = 120.0
@@ -31,6 +32,13 @@ def journals_bound() -> int:
     must not have the container ended that fetches them."""
     limit = memory_limit()
     return JOURNALS_BYTES if limit is None else min(JOURNALS_BYTES, limit // JOURNALS_SHARE)
+
+
+def chosen_bound(environ: Mapping[str, str]) -> int:
+    """Return what the environment says, or else `journals_bound`."""
+    if most := environ.get(JOURNALS_VARIABLE):
+        return int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
+    return journals_bound()
 
 
 class Journals:
