@@ -52,6 +52,25 @@ def test_a_search_judges_deadlines() -> None:
 @pytest.mark.parametrize(
     "action",
     [
+        faults.Delay(sources=("n0",), dests=("n1",), delay=0.2, jitter=0.1),
+        faults.Reorder(sources=("n0",), dests=("n1",), rate=0.3, by=0.5),
+    ],
+)
+def test_there_is_no_deadline_where_a_newcomer_may_be_alone_because_answers_are_late(
+    action: faults.Delay | faults.Reorder,
+) -> None:
+    """What it sends then is for nobody else. (Found by a search: seed 8146034149.)"""
+    slow = Step(at=0.5, action=action, duration=3.0)
+    assert gives_nothing_up(with_steps(CRASH))
+    assert gives_nothing_up(with_steps(slow))
+    assert not gives_nothing_up(with_steps(CRASH, slow))
+    far = replace(groups()[0].network, delay=0.2)
+    assert not gives_nothing_up(replace(with_steps(CRASH), network=far))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
         faults.Forget(member="n0", peer="n1", half="both"),
         faults.Close(member="n0", peer="n1"),
         faults.InstallView(at_members=("n0",), members=("n0",)),

@@ -37,6 +37,9 @@ CALM: Final = (
     faults.ChangeKeys,
 )
 """Steps through which one who is started is heard."""
+SOON: Final = 0.1
+"""Seconds that a frame may be under way to or from one who is started: it asks who is there, asks
+to be let in, proves its address, and becomes a group of its own after half a second in vain."""
 MCAST: Final = "mcast"
 """The stack whose senders suspect a member that takes nothing (`slow_member_timeout`)."""
 NARROW: Final = frozenset({"window_bytes", "window_messages"})
@@ -119,7 +122,19 @@ def _finds_its_group(scenario: Scenario) -> bool:
         return True
     if _set_of_protocols(scenario) & FINDS_LESS or len(starts) > 1:
         return False
-    return all(isinstance(action, CALM) for action in actions)
+    return all(isinstance(action, CALM) for action in actions) and _under_way(scenario) <= SOON
+
+
+def _under_way(scenario: Scenario) -> float:
+    """Return the most seconds that a frame is under way, by the network and by delays."""
+    late = [0.0]
+    for step in scenario.timeline:
+        if isinstance(step.action, faults.Delay):
+            late.append(step.action.delay + step.action.jitter)
+        elif isinstance(step.action, faults.Reorder):
+            late.append(step.action.by)
+    link = scenario.network
+    return link.delay + link.jitter + link.reorder_by + max(late)
 
 
 def _is_sent_to_all(scenario: Scenario) -> bool:
