@@ -1,7 +1,7 @@
 """`chaos-test` on real packets: scenarios on every protocol that they are meant for, as processes
-in network namespaces.
+in network namespaces or containers.
 
-Each run has namespaces of its own, so several runs go on side by side: each worker process of the
+Each run has a network of its own, so several runs go on side by side: each worker process of the
 pool is called a lane here. Runs that do not fit into the time are left out and reported.
 """
 
@@ -20,7 +20,8 @@ from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.netns.backend import NetnsBackend
+from stormcast.chaos.backends.by_name import make_backend
+from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.campaigns.errors import KILLED, error_in_words
 from stormcast.chaos.campaigns.library import has_group, library
 from stormcast.chaos.campaigns.pool import ProcessPool
@@ -51,7 +52,8 @@ SHOWN_SECONDS: Final = 0.0005
 """The table shows no resync time that is shorter than this."""
 NOT_BEGUN: Final = f"not begun: {KILLED}"
 NO_MACHINE_HAS: Final = frozenset({*ONLY_SIMULATED, "first-conn", "frames-of-streams"})
-"""Features that netns has on no machine: what needs one of them means nothing there."""
+"""Features that no machine has: what needs one of them means nothing there."""
+NETNS: Final = "netns"
 LIBRARY: Final = "verdict"
 """The act of the library's runs, which is also the heading of their column."""
 UNSUPPORTED: Final = "unsupported"
@@ -253,10 +255,11 @@ def lacks(run: LiveRun, features: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def machine_lacks(run: LiveRun, features: Mapping[str, str | None]) -> str:
+def machine_lacks(run: LiveRun, features: Mapping[str, str | None], backend: str = NETNS) -> str:
     """Return the first feature that a scenario needs and that only this machine lacks, with the
     reason; empty if there is none."""
-    elsewhere = {name: why if name in NO_MACHINE_HAS else None for name, why in features.items()}
+    never = NO_MACHINE_HAS if backend == NETNS else NO_MACHINE_HAS | OF_PODS.keys()
+    elsewhere = {name: why if name in never else None for name, why in features.items()}
     try:
         needs = cluster_plan(run.scenario, 1, "x", Path(), elsewhere).needs
     except Unsupported:
@@ -275,6 +278,7 @@ def run_live(
     stopped: Callable[[], None] = lambda: None,
     begins: Callable[[LiveRun], None] = lambda _run: None,
     key_file: Path | None = None,
+    backend: str = NETNS,
 ) -> Generator[LiveResult]:
     """Run scenarios side by side; yields results as they are ready. Calls `begins` for each run
     that begins, and `stopped` on an interrupt. With `key_file` all members seal by the keys of that
@@ -283,7 +287,7 @@ def run_live(
 
     def begin(pool: ProcessPool, run: LiveRun) -> Future[LiveResult]:
         begins(run)
-        return pool.submit(run_one, run, seed, out / run.directory, features, key_file)
+        return pool.submit(run_one, run, seed, out / run.directory, features, key_file, backend)
 
     with ProcessPool(lanes, _begin_lane) as pool:
         try:
@@ -387,6 +391,7 @@ def run_one(
     out: Path,
     features: Mapping[str, str | None],
     key_file: Path | None = None,
+    backend: str = NETNS,
 ) -> LiveResult:
     """Run one scenario, and keep its run directory."""
     scenario = run.scenario
@@ -403,10 +408,10 @@ def run_one(
     try:
         why = lacks(run, features)
         if why:
-            return result(None, why, lacking=machine_lacks(run, features))
+            return result(None, why, lacking=machine_lacks(run, features, backend))
         word = f"{run.directory}-{os.getpid()}"
-        backend = NetnsBackend(features, key_file=key_file)
-        outcome = run_on(backend, scenario, seed, out=out, run=word)
+        made = make_backend(backend, features=features, key_file=key_file)
+        outcome = run_on(made, scenario, seed, out=out, run=word)
     except KeyboardInterrupt:
         return result(Verdict.UNKNOWN, "interrupted before it had begun")
     except Unsupported as refusal:

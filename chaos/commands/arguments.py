@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Final
+from typing import Any, Final
 
 from stormcast.chaos.backends.by_name import BACKENDS
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.reading.quantities import DURATION, UnitError
 
-KUBERNETES_ONLY: Final = ("namespace", "release", "ca_file")
-"""Arguments of the Kubernetes backend, as its flags and its constructor call them."""
+OF_ONE_BACKEND: Final = {
+    "namespace": "kubernetes",
+    "release": "kubernetes",
+    "ca_file": "kubernetes",
+    "ipv6": "docker",
+}
+"""Arguments of one backend, as its flags and its constructor call them, and that backend."""
 
 
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:
@@ -33,7 +39,28 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ca_file(parser: argparse.ArgumentParser) -> None:
+def add_flags_of_one_backend(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only one backend has."""
+    parser.add_argument("--namespace", help="of the members in Kubernetes")
+    parser.add_argument("--release", help="of the chart in Kubernetes")
+    parser.add_argument(
+        "--ipv6", action="store_true", default=None, help="members in docker speak IPv6"
+    )
+    _add_ca_file(parser)
+
+
+def own_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what was given of the arguments that only the chosen backend has; ConfigError for an
+    argument of another one."""
+    given = {name: getattr(args, name) for name in OF_ONE_BACKEND}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if (backend := OF_ONE_BACKEND[name]) != args.backend:
+            raise ConfigError(f"--{name.replace('_', '-')} is of --backend {backend}; drop it")
+    return given
+
+
+def _add_ca_file(parser: argparse.ArgumentParser) -> None:
     """Add the flag `--ca-file`."""
     parser.add_argument(
         "--ca-file",

@@ -8,10 +8,16 @@ import json
 import sys
 from typing import Final
 
-from stormcast.chaos.backends.netns import CommandError, clean, what_is_missing
-from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.leftovers import (
+    DOCKER,
+    NETNS,
+    clean,
+    leftovers_of,
+    may_have_docker,
+)
 from stormcast.chaos.commands.health import examine
 from stormcast.exits import Exit
+from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line, printable
 
 FINE: Final = 0
@@ -40,19 +46,26 @@ def clean_up(argv: list[str]) -> int:
         "clean",
         "Remove what runs left behind that were killed: the processes that they started, their "
         "namespaces, with all processes, rules and queues in them, their mounts and temporary "
-        "folders. Runs that live keep theirs. Exit 0 done, 2 usage, 3 if it cannot be done.",
+        "folders; containers, networks and volumes of docker. Runs that live keep theirs. Exit 0 "
+        "done, 2 usage, 3 if it cannot be done.",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_json(parser)
     args = parser.parse_args(argv)
-    why = what_is_missing()
-    if why is not None:
-        # Without the programs nothing can be looked for, so do not report that nothing is left.
-        return _give_up(why, as_json=args.json)
-    try:
-        found = leftovers().names() if args.dry_run else clean()
-    except CommandError as error:
-        return _give_up(one_line(error), as_json=args.json)
+    look = leftovers_of if args.dry_run else clean
+    found: list[str] = []
+    unseen: dict[str, str] = {}
+    places = (NETNS, DOCKER) if may_have_docker() else (NETNS,)
+    for place in places:
+        try:
+            found += look(place)
+        except NodeError as error:
+            unseen[place] = one_line(error)
+    if len(unseen) == len(places):
+        # Do not report that nothing is left where nothing could be looked for.
+        return _give_up(unseen[NETNS], as_json=args.json)
+    for place, why in unseen.items():
+        _say(f"{place} was not looked at: {why}")
     if args.json:
         print(json.dumps({"removed": [] if args.dry_run else found, "found": found}))
     else:

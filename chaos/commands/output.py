@@ -6,11 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM
+from stormcast.chaos.backends.leftovers import DOCKER, NETNS, leftovers_of
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.exits import Exit
 from stormcast.machine import in_words, is_exhausted
@@ -92,14 +94,14 @@ def in_plain_lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
-def say_leftovers() -> None:
-    """Print how many leftovers of killed runs there are, if any; they do not disturb a run."""
-    from stormcast.chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
-    from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415 as above
-
-    if what_is_missing() is None:
-        found = leftovers()
-        if found:
+def say_leftovers(backend: str) -> None:
+    """Print how many leftovers of killed runs of a backend there are, if any; they do not disturb a
+    run."""
+    if backend not in (NETNS, DOCKER):
+        return
+    # What cannot be looked for is no matter here: the run itself says what is missing.
+    with suppress(NodeError):
+        if found := leftovers_of(backend):
             say(f"{len(found)} leftovers of killed runs are there: stormcast clean removes them")
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
-    KUBERNETES_ONLY,
     add_backend,
-    add_ca_file,
+    add_flags_of_one_backend,
     add_json,
     add_scenario,
     add_seed,
+    own_options,
     parser_of,
     way_not_verified,
 )
@@ -71,9 +71,7 @@ def run(argv: list[str]) -> int:
         "which real networks throw (default xxh3)",
     )
     add_key_file(parser)
-    parser.add_argument("--namespace", help="of the members in Kubernetes")
-    parser.add_argument("--release", help="of the chart in Kubernetes")
-    add_ca_file(parser)
+    add_flags_of_one_backend(parser)
     add_json(parser)
     args = parser.parse_args(argv)
     try:
@@ -116,11 +114,7 @@ def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Key
 
 def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome:
     """Run a scenario on the backend that was asked for."""
-    chosen = {name: getattr(args, name) for name in KUBERNETES_ONLY}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    if given and args.backend != "kubernetes":
-        flag = next(iter(given)).replace("_", "-")
-        raise ConfigError(f"--{flag} is of --backend kubernetes; drop it")
+    given = own_options(args)
     if args.backend == SIM:
         out = _directory(scenario, args)
         return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE, keys=keys)
@@ -131,8 +125,7 @@ def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome
     backend = make_backend(args.backend, **given)
     if warning := way_not_verified(args.backend, args.ca_file):
         print(f"stormcast run: {warning}", file=sys.stderr)
-    if args.backend == "netns":
-        say_leftovers()
+    say_leftovers(args.backend)
     try:
         return run_on(backend, scenario, args.seed, out=_directory(scenario, args), tell=progress)
     finally:

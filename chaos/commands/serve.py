@@ -22,7 +22,11 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
-from stormcast.chaos.commands.arguments import KUBERNETES_ONLY, add_ca_file, way_not_verified
+from stormcast.chaos.commands.arguments import (
+    add_flags_of_one_backend,
+    own_options,
+    way_not_verified,
+)
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.language.scenario import load_scenario
@@ -341,9 +345,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=BACKENDS,
         help="where members live (default kubernetes)",
     )
-    parser.add_argument("--namespace", help="of the members in Kubernetes")
-    parser.add_argument("--release", help="of the chart in Kubernetes")
-    add_ca_file(parser)
+    add_flags_of_one_backend(parser)
     add_key_file(parser)
     parser.add_argument(
         "--scenarios", type=Path, required=True, metavar="DIR", help="every *.yaml in it is run"
@@ -397,12 +399,7 @@ def serve(argv: Sequence[str]) -> int:
 
 
 def _settings(words: argparse.Namespace) -> ServeSettings:
-    chosen = {name: getattr(words, name) for name in KUBERNETES_ONLY}
-    options = {name: value for name, value in chosen.items() if value is not None}
-    require(
-        not options or words.backend == "kubernetes",
-        f"--{next(iter(options), '').replace('_', '-')} is of --backend kubernetes; drop it",
-    )
+    options = own_options(words)
     require(
         words.key_file is None or words.backend != "kubernetes",
         "--key-file: members of a release have its key, and no other; drop it",

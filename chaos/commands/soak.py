@@ -165,8 +165,7 @@ def _others(kept: Kept, number: int) -> str:
 
 def _soak(args: argparse.Namespace, report: Report) -> int:
     directory, kept = _directory(args)
-    if kept.backend == "netns":
-        say_leftovers()
+    say_leftovers(kept.backend)
     with ExitStack() as held:
         held.enter_context(sigterm_interrupts())
         holder = lock(directory.path, held)

@@ -8,14 +8,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import SIM
+from stormcast.chaos.backends.base import BackendError, Unsupported
+from stormcast.chaos.backends.by_name import SIM, make_backend
+from stormcast.chaos.backends.leftovers import DOCKER, NETNS
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.errors import error_in_words
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
@@ -67,6 +69,8 @@ class Again(NamedTuple):
     report: Path
 
 
+PLACES: Final = (SIM, NETNS, DOCKER)
+_OF_THEIR_OWN: Final = {NETNS: "network namespaces", DOCKER: "containers and networks"}
 JudgeAgain = Callable[[Path, Sequence[Path]], Again]
 """Takes the directory of a batch and its run directories; returns a second judgement."""
 
@@ -77,26 +81,31 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     Runs on real packets are also judged by `judge_again`, if given."""
     parser = parser_of(
         "chaos-test",
-        "As root: scenarios on every protocol, as processes in network namespaces, in ten minutes. "
-        "Without root, or with --backend sim: every scenario on every unicast generation or group "
-        "stack that it is meant for, then the museum. A table, one verdict.",
+        "As root: scenarios on every protocol, as processes in network namespaces, in ten minutes; "
+        "with --backend docker in containers. Without root, or with --backend sim: every scenario "
+        "on every unicast generation or group stack that it is meant for, then the museum. A "
+        "table, one verdict.",
     )
     parser.add_argument(
         "--backend",
         default=AUTO,
-        help=f"where members live: {SIM}, netns, or {AUTO}: netns if possible (default {AUTO})",
+        help=f"where members live: {', '.join(PLACES)}, or {AUTO}: netns if possible (default "
+        f"{AUTO})",
     )
     add_seed(parser)
     parser.add_argument(
         "--timing", choices=(*TIMINGS, "all"), default="all", help="in the simulator (default all)"
     )
     parser.add_argument(
-        "--only", action="append", default=[], help="on netns, what has this in its name"
+        "--only",
+        action="append",
+        default=[],
+        help="on real packets, what has this in its name",
     )
     parser.add_argument(
         "--library",
         action="store_true",
-        help="on netns, every file of the library instead: half an hour",
+        help="on real packets, every file of the library instead: half an hour",
     )
     parser.add_argument(
         "--install",
@@ -110,27 +119,27 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         "runs/library, or with -2, -3 … where that is there)",
     )
     parser.add_argument(
-        "--workers", type=read_count, help="processes (default: one per core; on netns 3)"
+        "--workers", type=read_count, help="processes (default: one per core; on real packets 3)"
     )
     add_key_file(parser)
     add_json(parser)
     args = parser.parse_args(argv)
-    if args.backend not in (AUTO, SIM, "netns"):
-        say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
+    if args.backend not in (AUTO, *PLACES):
+        say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {', '.join(PLACES)}")
         return Exit.UNKNOWN
     try:
         keys = read_key_file(args.key_file)
     except (ConfigError, OSError) as error:
         return refuse(error)
     is_sim = args.backend == SIM
+    if is_sim and not args.library:
+        return _chaos_test_in_virtual_time(args, keys, "")
     why = f"{SIM} has no real packets" if is_sim else _why_no_real_packets(args)
     if why is None:
         return _chaos_test_on_real_packets(args, judge_again)
-    if args.backend == "netns" or args.library:
+    if args.backend != AUTO or args.library:
         # Do not turn to the simulator: it was not asked for, or `--library` is its usual work.
         return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
-    if is_sim:
-        return _chaos_test_in_virtual_time(args, keys, "")
     say(f"no real packets here: {why}")
     say("so every scenario is run in the simulator instead, which has no network of a kernel")
     return _chaos_test_in_virtual_time(args, keys, f"nothing was run on real packets: {why}")
@@ -139,6 +148,8 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
 def _why_no_real_packets(args: argparse.Namespace) -> str | None:
     """Return why nothing can be run on real packets here, else None; with `--install`, missing
     packages are installed before."""
+    if args.backend == DOCKER:
+        return _why_no_containers()
     lacks = ""
     if args.install:
         try:
@@ -158,8 +169,26 @@ def _why_no_namespaces() -> str | None:
     return why_not()
 
 
+def _why_no_containers() -> str | None:
+    """Return why this machine cannot start containers; None if it can."""
+    try:
+        _features(DOCKER)
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+@cache
+def _features(place: str) -> Mapping[str, str | None]:
+    """Return the features of a backend, found out once: it takes a second or more."""
+    backend = make_backend(place)
+    try:
+        return backend.features()
+    finally:
+        backend.close()
+
+
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
-    from stormcast.chaos.backends.netns.backend import features_here  # noqa: PLC0415 as above
     from stormcast.chaos.campaigns.live import (  # noqa: PLC0415 as above
         BUDGET_SECONDS,
         LANES,
@@ -170,9 +199,10 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         run_live,
     )
 
-    say_leftovers()
+    place = DOCKER if args.backend == DOCKER else NETNS
+    say_leftovers(place)
     began = time.monotonic()
-    features = features_here()
+    features = _features(place)
     known = library_runs() if args.library else live_runs()
     runs = [run for run in known if all(word in run.directory for word in args.only)]
     if not runs:
@@ -184,8 +214,8 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     lanes = args.workers or LANES
     each = LIBRARY_RUN_SECONDS if args.library else RUN_SECONDS
     say(
-        f"backend netns: {len(runs)} runs on real packets, {lanes} side by side, in network "
-        f"namespaces of their own: {about(each * len(runs) / min(lanes, len(runs)))}"
+        f"backend {place}: {len(runs)} runs on real packets, {lanes} side by side, in "
+        f"{_OF_THEIR_OWN[place]} of their own: {about(each * len(runs) / min(lanes, len(runs)))}"
     )
     done: list[LiveResult] = []
     under_way: list[LiveRun] = []
@@ -203,6 +233,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
             budget=budget,
             begins=under_way.append,
             key_file=args.key_file,
+            backend=place,
         )
         with sigterm_interrupts(), closing(results):
             for result in results:
@@ -252,7 +283,7 @@ class _Ended:
         self._verdict = worst(counted if counted and is_whole else [*counted, Verdict.UNKNOWN])
         self._report: dict[str, Any] = {
             "verdict": str(self._verdict),
-            "backend": "netns",
+            "backend": DOCKER if args.backend == DOCKER else NETNS,
             "seed": args.seed,
             "seconds": round(seconds, 1),
             "runs": [one.as_json() for one in done],
@@ -304,7 +335,7 @@ class _Ended:
         run = sum(one.verdict is not None for one in self._done)
         return "\n".join(
             [
-                f"verdict: {self._verdict}   {run} runs on netns in "
+                f"verdict: {self._verdict}   {run} runs on {self._report['backend']} in "
                 f"{self._report['seconds']:.0f}s   seed {self._args.seed}",
                 *map(in_plain_lines, _unsupported_lines(self._done)),
                 shown,

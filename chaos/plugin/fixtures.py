@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
 
-BACKENDS: Final = ("sim", "netns", "kubernetes")
+BACKENDS: Final = ("sim", "netns", "docker", "kubernetes")
 SECTION: Final = "stormcast"
 _CLUSTERS: Final = pytest.StashKey["Clusters"]()
 """The clusters of a test, whichever way it has got the fixture: pytest lists among a test's
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=BACKENDS,
         default="sim",
         help="where members of `cluster` live: in the simulator, in network namespaces (as root), "
-        "or in Kubernetes (KUBECONFIG). Default: sim",
+        "in docker, or in Kubernetes (KUBECONFIG). Default: sim",
     )
     group.addoption(
         "--stormcast-seed",

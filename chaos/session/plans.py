@@ -43,7 +43,7 @@ def check_supported(scenario: Scenario, backend: str = SIM) -> None:
         raise Unsupported(
             f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
         )
-    if backend == "kubernetes" and is_path(scenario.cluster.stack):
+    if backend in ("docker", "kubernetes") and is_path(scenario.cluster.stack):
         raise Unsupported(
             f"{scenario.name} has the stack of {scenario.cluster.stack}, and pods do not have that "
             "file; use a stack that ships, with `protocols:`"

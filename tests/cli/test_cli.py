@@ -326,9 +326,9 @@ def test_a_run_that_breaks_off_is_unknown_and_names_its_seed(
 
 
 def test_a_backend_that_is_not_there_is_unsupported(shell: Shell) -> None:
-    said = shell.run(HEALTHY, "--backend", "docker")
+    said = shell.run(HEALTHY, "--backend", "podman")
     assert (said.code, said.out) == (3, "")
-    assert "unsupported: backend 'docker'" in said.err
+    assert "unsupported: backend 'podman'" in said.err
     assert "sim" in said.err
     assert not (shell.folder / "runs").exists()
 
@@ -349,6 +349,7 @@ def test_without_root_real_members_are_unsupported_and_the_remedy_is_said(
     ("words", "why"),
     [
         (["--namespace", "x"], "--namespace is of --backend kubernetes"),
+        (["--ipv6"], "--ipv6 is of --backend docker"),
         (["--backend", "netns", "--fate", "xxh3"], "a real network throws the kernel's dice"),
         (["--timing", "slow"], "invalid choice: 'slow'"),
     ],
@@ -378,9 +379,9 @@ def test_a_workload_that_the_simulator_has_not_is_unsupported(shell: Shell) -> N
 
 @pytest.mark.parametrize("command", ["museum", "compare", "chaos-test"])
 def test_no_command_runs_on_another_backend_than_it_was_told(shell: Shell, command: str) -> None:
-    said = shell(command, "--backend", "docker", "--json")
+    said = shell(command, "--backend", "podman", "--json")
     assert (said.code, said.out) == (3, "")
-    assert "unsupported: backend 'docker'" in said.err
+    assert "unsupported: backend 'podman'" in said.err
 
 
 def test_the_kernels_dice_may_be_thrown(shell: Shell) -> None:
@@ -673,9 +674,9 @@ def on_netns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
             yield from (work(run, out / run.directory) for run in runs)
 
         monkeypatch.setattr("stormcast.chaos.backends.netns.why_not", lambda: None)
-        monkeypatch.setattr("stormcast.chaos.backends.netns.backend.features_here", dict)
+        monkeypatch.setattr("stormcast.chaos.commands.suite._features", lambda _place: {})
         monkeypatch.setattr("stormcast.chaos.campaigns.live.run_live", run_live)
-        monkeypatch.setattr("stormcast.chaos.commands.suite.say_leftovers", lambda: None)
+        monkeypatch.setattr("stormcast.chaos.commands.suite.say_leftovers", lambda _place: None)
 
     return runs_are
 

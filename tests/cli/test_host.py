@@ -173,12 +173,51 @@ def test_an_unknown_word_is_a_usage_error(shell: Shell) -> None:
     assert shell("clean", "all").code == 2
 
 
-def test_cleaning_without_root_says_so(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_cli, "what_is_missing", lambda: "network namespaces need root")
+def _looks(
+    monkeypatch: pytest.MonkeyPatch, netns: str | list[str], docker: str | list[str] | None
+) -> None:
+    """Have each backend find these things, or fail for that reason; None: nobody has docker."""
+    answers = {"netns": netns, "docker": docker}
+
+    def look(backend: str) -> list[str]:
+        answer = answers[backend]
+        assert answer is not None
+        if isinstance(answer, str):
+            raise BackendError(answer)
+        return answer
+
+    for name in ("clean", "leftovers_of"):
+        monkeypatch.setattr(host_cli, name, look)
+    monkeypatch.setattr(host_cli, "may_have_docker", lambda: docker is not None)
+
+
+NO_ROOT = "network namespaces need root"
+
+
+@pytest.mark.parametrize("docker", [None, "no docker daemon answers: start it"])
+def test_cleaning_without_root_says_so(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, docker: str | None
+) -> None:
+    _looks(monkeypatch, NO_ROOT, docker)
     said = shell("clean", "--json")
     assert said.code == 3
-    assert said.json == {"removed": [], "found": None, "why": "network namespaces need root"}
+    assert said.json == {"removed": [], "found": None, "why": NO_ROOT}
     assert said.err == "stormcast: cannot clean: network namespaces need root\n"
+
+
+def test_cleaning_goes_on_where_one_backend_cannot_be_looked_at(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody believes that nothing is left there."""
+    _looks(monkeypatch, NO_ROOT, ["container sc1-2-3-n0"])
+    said = shell("clean")
+    assert (said.code, said.out) == (0, "container sc1-2-3-n0\n")
+    assert f"stormcast: netns was not looked at: {NO_ROOT}\n" in said.err
+
+    _looks(monkeypatch, ["sc1-2-3-n0"], "no docker daemon answers: start it")
+    said = shell("clean")
+    assert (said.code, said.out) == (0, "sc1-2-3-n0\n")
+    assert "stormcast: docker was not looked at: no docker daemon answers: start it\n" in said.err
 
 
 @pytest.mark.root

@@ -18,8 +18,8 @@ from urllib3 import HTTPConnectionPool
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.kubernetes.direct import DirectWay
-from stormcast.chaos.backends.pods.connections import CONNECTIONS
 from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.pods.connections import CONNECTIONS
 from stormcast.chaos.backends.pods.http_pool import (
     TooLongError,
     UnreachableError,

@@ -939,7 +939,7 @@ def test_what_the_simulator_has_not_is_said_before_anything_starts(tmp_path: Pat
         run_scenario(multicast, 1, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(Unsupported, match="backend 'docker' is not there yet; this version has"):
-        check_supported(story(), "docker")
+        check_supported(story(), "podman")
     for need in ("stream", "clock-skew"):
         with pytest.raises(Unsupported, match=f"needs {need}"):
             check_supported(replace(story(), needs=(need,)))

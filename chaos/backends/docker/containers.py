@@ -73,6 +73,11 @@ def next_subnet(index: int) -> str:
     return f"{first}/{PREFIX}"
 
 
+def agent_of(pod: str) -> str:
+    """Return the name of the agent's container of a pod."""
+    return f"{pod}-agent"
+
+
 @dataclass(frozen=True, slots=True)
 class PodNames:
     """The names of the parts of one member's pod."""
@@ -87,7 +92,7 @@ class PodNames:
 
     @property
     def agent(self) -> str:
-        return f"{self.run}-{self.member}-agent"
+        return agent_of(self.keeper)
 
     @property
     def volume(self) -> str:

@@ -129,16 +129,21 @@ class Daemon:
         with _errors(f"container {container}"):
             self._client.start(container)
 
+    def restart(self, container: str) -> None:
+        """Kill a container, if it runs, and start it again."""
+        with _errors(f"container {container}"):
+            self._client.restart(container, timeout=0)
+
     def state(self, container: str) -> dict[str, Any]:
         """Return how a container is, as the daemon says it."""
         with _errors(f"container {container}"):
             found: dict[str, Any] = self._client.inspect_container(container)["State"]
         return found
 
-    def last_line(self, container: str) -> str:
-        """Return the last line that a container has printed; empty if that is not known."""
+    def last_lines(self, container: str, number: int = 1) -> str:
+        """Return the last lines that a container has printed, as one; empty if there are none."""
         with suppress(BackendError), _errors(f"container {container}"):
-            lines = self._client.logs(container, tail=1, stdout=True, stderr=True)
+            lines = self._client.logs(container, tail=number, stdout=True, stderr=True)
             return one_line(lines.decode(errors="replace").strip(), _LONGEST)
         return ""
 

@@ -30,7 +30,7 @@ from stormcast.chaos.backends.docker.containers import (
 )
 from stormcast.chaos.backends.docker.daemon import ConflictError, Daemon, open_daemon
 from stormcast.chaos.backends.docker.leftovers import labels_of, leftovers, remove
-from stormcast.chaos.backends.docker.way import ContainerWay, Ends
+from stormcast.chaos.backends.docker.way import ContainerWay, Ends, has_ended
 from stormcast.chaos.backends.pods.features import (
     BY_ITSELF,
     OF_PODS,
@@ -199,6 +199,7 @@ class DockerPlace:
             return pod
 
         made = list(threads.map(make, range(len(members))))
+        self._ends.is_begun = True
         return dict(zip(members, made, strict=True))
 
     def _make_network(self, run: RunId) -> Subnets:
@@ -248,12 +249,9 @@ class DockerPlace:
 
     def _check_runs(self, container: str) -> None:
         state = self.daemon.state(container)
-        assert self._ends is not None
-        ended = self._ends.of(container)[0]
-        if state["Status"] in ("exited", "dead") or ended:
-            code = state["ExitCode"] or self._ends.of(container)[1]
-            said = self.daemon.last_line(container) or state.get("Error") or "it said nothing"
-            raise BackendError(f"container {container} has ended with {code}: {said}")
+        if has_ended(state):
+            said = self.daemon.last_lines(container) or state.get("Error") or "it said nothing"
+            raise BackendError(f"container {container} has ended with {state['ExitCode']}: {said}")
 
     def _remove(self, run: RunId) -> None:
         """Remove all that a run has made; what stays is found by `stormcast clean`."""

@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.docker.containers import agent_of
 from stormcast.chaos.backends.docker.daemon import Daemon
 from stormcast.chaos.backends.pods.connections import CONNECTIONS, Connections
 from stormcast.chaos.backends.pods.http_pool import MAX_REPLY, UnreachableError, send, short
-from stormcast.chaos.backends.pods.pod import KEEPER, PORTS, TIMEOUT_SECONDS, Pod, Port, request_of
+from stormcast.chaos.backends.pods.pod import TIMEOUT_SECONDS, Pod, Port, request_of
 from stormcast.node.control.client import Reply
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
 
+CONNECT_SECONDS: Final = 2.0
+"""Seconds until there is a connection: it does not leave this machine."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 
 
 class Ends:
-    """How the containers of keepers have ended, and what starts them again: journals outlive a
-    container, and a keeper is asked for them."""
+    """How the containers of pods have ended. It starts them again, as a kubelet does: journals
+    outlive a container, and a keeper is asked for them."""
 
     def __init__(self, daemon: Daemon) -> None:
+        self.is_begun = False
+        """Whether all pods have answered once: one that never did is not started again."""
         self._daemon = daemon
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[int, int, str]] = {}
-        """By container: how often it ended, and exit code and reason of the last time."""
-
-    def of(self, container: str) -> tuple[int, int, str]:
-        """Return how often a container has ended, and exit code and reason of the last time."""
-        return self._seen.get(container, (0, 0, ""))
+        """By pod: how often its keeper's container ended, and exit code and reason at last."""
 
     def seen_at(self, pod: Pod) -> Pod:
-        """Return a pod with what was seen of its container's ends."""
-        number, code, why = self.of(pod.name)
+        """Return a pod with what was seen of its keeper's ends."""
+        number, code, why = self._seen.get(pod.name, (0, 0, ""))
         return replace(pod, restarts=number, last_code=code, last_reason=why)
 
-    def look(self, container: str) -> str:
-        """Start a container again if it has ended; return how it did, or nothing if it runs."""
+    def look(self, pod: str) -> str:
+        """Start the containers of a pod again that have ended; return which one has, and how, or
+        nothing if both run."""
+        if not self.is_begun:
+            return ""
         with self._lock:
-            state = self._daemon.state(container)
-            if state["Status"] not in ("exited", "dead"):
-                return ""
-            number = self.of(container)[0] + 1
-            why = OUT_OF_MEMORY if state.get("OOMKilled") else ""
-            self._seen[container] = number, int(state["ExitCode"]), why
-            said = f"its container has ended with {state['ExitCode']}{why and f' ({why})'}"
-            self._daemon.start(container)
-            return said
+            keeper, agent = self._daemon.state(pod), self._daemon.state(agent_of(pod))
+            if has_ended(keeper):
+                number = self._seen.get(pod, (0, 0, ""))[0] + 1
+                self._seen[pod] = number, int(keeper["ExitCode"]), _why(keeper)
+            if has_ended(agent):
+                self._daemon.start(agent_of(pod))
+                # The agent's container has another network now, which the keeper's is to join.
+                self._daemon.restart(pod)
+                return f"the container of its agent {_words(agent)}"
+            if has_ended(keeper):
+                self._daemon.start(pod)
+                return f"its container {_words(keeper)}"
+            return ""
+
+
+def has_ended(state: Mapping[str, Any]) -> bool:
+    """Whether a container was started, and runs no more."""
+    return state["Status"] in ("exited", "dead")
+
+
+def _why(state: Mapping[str, Any]) -> str:
+    return OUT_OF_MEMORY if state.get("OOMKilled") else ""
+
+
+def _words(state: Mapping[str, Any]) -> str:
+    return f"has ended with {state['ExitCode']}{f' ({_why(state)})' if _why(state) else ''}"
 
 
 class ContainerWay:
@@ -74,15 +96,15 @@ class ContainerWay:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
         request = request_of(method, target, body, token, timeout, most, into)
+        request = replace(request, connecting=CONNECT_SECONDS)
         try:
             return send(self._connections.to(port), "", request)
         except HTTPError as error:
             why = short(error)
-        if port.number == PORTS[KEEPER]:
-            try:
-                why = self._ends.look(port.pod) or why
-            except BackendError as error:
-                why = str(error)
+        try:
+            why = self._ends.look(port.pod) or why
+        except BackendError as error:
+            why = str(error)
         raise UnreachableError(f"{port.pod} port {port.number}: {why}")
 
     def close(self) -> None:

@@ -29,12 +29,14 @@ class Request:
     body: bytes | None
     headers: Mapping[str, str]
     timeout: float
-    """Seconds until there is a connection, and for each read of the answer."""
+    """Seconds for each read of the answer."""
     most: int
     """Bytes that the body of the answer may have."""
     into: IO[bytes] | None = None
     """Where there is a file, the body of a good answer is written there as it comes, and the reply
     has none."""
+    connecting: float | None = None
+    """Seconds until there is a connection; None: as many as for a read."""
 
 
 class TooLongError(BackendError):
@@ -48,12 +50,17 @@ class UnreachableError(NodeError):
 def send(pool: Any, base: str, request: Request) -> Reply:  # noqa: ANN401 the package has no types
     """Send one request to its target below `base`, and return the answer. HTTPError of urllib3 if
     there is none, UnreachableError if it comes too slowly, TooLongError if it is too long."""
+    from urllib3 import Timeout  # noqa: PLC0415 slow to import, and optional
+
     answer = pool.request(
         request.method,
         base + request.target,
         body=request.body,
         headers=dict(request.headers),
-        timeout=request.timeout,
+        timeout=Timeout(
+            connect=request.timeout if request.connecting is None else request.connecting,
+            read=request.timeout,
+        ),
         retries=False,
         # Read below: the pool itself would read, and decompress, whatever comes.
         preload_content=False,
