@@ -13,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum findings kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-docker test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum findings kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,16 @@ test-guest: setup ## Test netem and nftables' queue, on a kernel that has them (
 	tests/guest/boot tests/guest/suite $(ARGS) || [ $$? -eq 3 ] # it cannot be had here, and said why
 
 IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
+
+# Members wait more than they work, so several at a time; what fails has to pass alone.
+IN_DOCKER := STORMCAST_DOCKER=$${STORMCAST_DOCKER:-1} $(BIN)/pytest \
+	tests/conformance tests/integration/test_docker_backend.py -m docker -rs
+
+test-docker: setup ## Each verb of the backend docker, on containers of the images of make image
+	@$(IN_DOCKER) -n 3 --dist worksteal --durations=5 $(ARGS); code=$$?; \
+	case $$code in 0|5) ;; 1) echo "once more, alone: what failed" >&2; \
+		$(IN_DOCKER) --last-failed --last-failed-no-failures=none $(ARGS);; \
+		*) exit $$code;; esac
 
 test-kubernetes: setup ## Install the chart where KUBECONFIG points: scenarios, and each verb of the backend
 	$(IN_CLUSTER) tests/kubernetes -m "not long" -rs $(ARGS) || [ $$? -eq 5 ]

@@ -16,6 +16,7 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
+from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
 from stormcast.chaos.campaigns.museum import EXHIBITS
@@ -197,19 +198,19 @@ def features() -> str:
     for feature, about in FEATURES.items():
         sim = "yes" if simulated[feature] is None else "–"
         rows.append((f"`{feature}`", about, sim, *_on_real_machines(feature)))
-    return table(("feature", "what it is", "sim", "netns", "kubernetes"), rows)
+    return table(("feature", "what it is", "sim", "netns", "docker", "kubernetes"), rows)
 
 
-def _on_real_machines(feature: str) -> tuple[str, str]:
-    """What does it on namespaces, and in pods."""
+def _on_real_machines(feature: str) -> tuple[str, str, str]:
+    """What does it on namespaces, in docker, and in pods of a release."""
     if feature in STRIKING:
         driver = driver_of(STRIKING[feature], netem=feature == "netem")
-        return driver, f"{driver}, in the agent"
+        return driver, f"{driver}, in the agent", f"{driver}, in the agent"
     in_namespace, in_pod = INSIDE.get(feature, ("yes", "yes"))
-    lack = {*NO_MACHINE_HAS, *NO_POD_HAS}
     return (
         "–" if feature in NO_MACHINE_HAS else in_namespace,
-        "–" if feature in lack else in_pod,
+        "–" if feature in {*NO_MACHINE_HAS, *OF_PODS} else in_pod,
+        "–" if feature in {*NO_MACHINE_HAS, *NO_POD_HAS} else in_pod,
     )
 
 

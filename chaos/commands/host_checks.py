@@ -183,7 +183,7 @@ def _line(error: Exception) -> str:
 def program_checks() -> Iterator[Check]:
     """Yield the checks of programs that some commands call."""
     yield Check("java", "a Java runtime", "stormcast verify", java())
-    yield Check("docker", "a docker daemon", "make image", docker())
+    yield Check("docker", "a docker daemon", "members in containers", docker())
     yield Check("helm", "helm", "installing the chart", helm())
     yield Check("chromium", "a browser without a head", "", chromium())
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import stormcast
 from stormcast.chaos.backends.base import Backend, BackendError, ClusterPlan, MemberPlan
 from stormcast.chaos.backends.docker import DockerBackend
 from stormcast.chaos.backends.docker.containers import PodNames
@@ -24,6 +25,7 @@ from stormcast.chaos.backends.docker.place import NODE_IMAGE
 from stormcast.chaos.backends.leftovers import DOCKER, clean
 from stormcast.chaos.backends.run_id import RunId
 from tests.helpers import containers
+from tests.helpers.chart import ROOT as REPOSITORY
 from tests.helpers.leaving_nothing import no_container_is_left
 
 NAMES = ("n0", "n1")
@@ -166,6 +168,7 @@ HANGS = """
 import sys, time
 from pathlib import Path
 from tests.helpers import containers
+from tests.helpers.chart import ROOT as REPOSITORY
 from tests.integration.test_docker_backend import plan, wait_for_group
 from stormcast.chaos.backends.docker import DockerBackend
 
@@ -231,6 +234,45 @@ def test_a_container_that_cannot_start_says_its_last_words(
     monkeypatch.setattr("stormcast.chaos.backends.docker.containers.FOLDER", "/proc/nowhere")
     with pytest.raises(BackendError, match="has ended with 2: stormcast keep: --folder /proc"):
         backend.open(plan(tmp_path))
+
+
+COMPOSE = (("docker", "compose"), ("docker-compose",))
+
+
+def test_the_members_of_the_compose_file_form_a_group() -> None:
+    known = [words for words in COMPOSE if _works(*words, "version")]
+    if not known:
+        pytest.skip("there is no docker compose: apt-get install docker-compose")
+    image = os.environ.get(NODE_IMAGE, f"stormcast-node:{stormcast.__version__}")
+    words = (*known[0], "--file", str(REPOSITORY / "docker" / "compose.yaml"))
+    words = (*words, "--project-name", f"stormcast-test-{os.getpid()}")
+    surroundings = os.environ | {"TAG": image.rpartition(":")[2]}
+
+    def compose(*more: str) -> str:
+        return subprocess.run(
+            (*words, *more),
+            env=surroundings,
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ).stdout
+
+    try:
+        compose("up", "--detach")
+        until = time.monotonic() + PATIENCE
+        while (said := compose("logs")).count("of 3:") < 3 and time.monotonic() < until:
+            time.sleep(0.5)
+        assert said.count("of 3:") >= 3
+    finally:
+        compose("down", "--volumes")
+
+
+def _works(*words: str) -> bool:
+    try:
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def test_doctor_and_its_remedy_know_docker() -> None:

@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest
 import stormcast
 from docs.make_tables import TABLES, features, filled
 from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
+from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.campaigns.library import library
 from stormcast.chaos.campaigns.live import ACTS, KINDS, NO_MACHINE_HAS, live_runs
 from stormcast.chaos.campaigns.museum import EXHIBITS
@@ -214,8 +215,12 @@ def test_tables_are_what_the_code_says(name: str) -> None:
 
 def test_what_a_backend_refuses_is_no_feature_of_it_in_the_table() -> None:
     rows = [line.strip("| ").split(" | ") for line in features().splitlines()[2:]]
-    lacking = [{row[0].strip("`") for row in rows if row[column] == "–"} for column in (3, 4)]
-    assert lacking == [{*NO_MACHINE_HAS}, {*NO_MACHINE_HAS, *NO_POD_HAS}]
+    lacking = [{row[0].strip("`") for row in rows if row[column] == "–"} for column in (3, 4, 5)]
+    assert lacking == [
+        {*NO_MACHINE_HAS},
+        {*NO_MACHINE_HAS, *OF_PODS},
+        {*NO_MACHINE_HAS, *NO_POD_HAS},
+    ]
 
 
 def test_the_readme_shows_the_table_of_chaos_test_as_it_is() -> None:
