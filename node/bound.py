@@ -17,8 +17,8 @@ _UNLESS_INHERITED: Final = 'test "$PPID" = "$0" && exec "$@"'
 program was started by."""
 
 
-def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a program that does not outlive this process. Its pid stays the same:
-    one program becomes the next."""
-    asks = ("setpriv", "--pdeathsig", "KILL")
+def bound_to_me(argv: Sequence[str], *, by: str = "KILL") -> tuple[str, ...]:
+    """Return the words of a program that does not outlive this process: it is sent the signal `by`.
+    Its pid stays the same: one program becomes the next."""
+    asks = ("setpriv", "--pdeathsig", by)
     return (*asks, "sh", "-c", _UNLESS_INHERITED, str(os.getpid()), *argv)

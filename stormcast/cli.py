@@ -47,6 +47,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "play a storm over one cluster, and judge it while it lasts",
         "stormcast.soak:soak",
     ),
+    "attack": (
+        "do something to containers, namespaces or processes of this machine, now",
+        "stormcast.attack:attack",
+    ),
     "compare": (
         "run one scenario on several protocols",
         "stormcast.chaos.commands.compare:compare",

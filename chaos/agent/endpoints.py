@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
+import stormcast
 from stormcast.chaos.agent.agent import Agent, LapsedError
 from stormcast.chaos.drivers.base import Bites, DriverError
 from stormcast.chaos.faults import BASE
@@ -18,6 +19,9 @@ MAX_BODY: Final = 1 << 20
 LEASES: Final = (0.1, 3600.0)
 """Shortest and longest lease in seconds: a shorter one could not be renewed in time, and a longer
 one would hardly ever lapse."""
+API: Final = 1
+"""The version of these endpoints (docs/agent-api.yaml)."""
+VERSIONS: Final = {"api": API, "stormcast": stormcast.__version__}
 
 
 def endpoints(agent: Agent) -> Table:
@@ -51,6 +55,7 @@ def endpoints(agent: Agent) -> Table:
 
     return {
         "/livez": {"GET": lambda _body: as_json({"alive": True})},
+        "/version": {"GET": lambda _body: as_json(VERSIONS)},
         "/state": {"GET": lambda _body: as_json(_state(agent))},
         "/features": {"GET": features},
         "/apply": {"POST": apply},

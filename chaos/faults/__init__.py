@@ -173,17 +173,17 @@ class Bandwidth(LinkFault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attack(LinkFault):
+class ByStranger(LinkFault):
     """A stranger, who is no member and has no key, hears each frame that is put on these links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listen(Attack):
+class Listen(ByStranger):
     """The stranger notes the messages that it reads (S1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay(Attack):
+class Replay(ByStranger):
     """The stranger sends what it heard again, to the same receiver."""
 
     kinds: Names = ()
@@ -194,7 +194,7 @@ class Replay(Attack):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forge(Attack):
+class Forge(ByStranger):
     """The stranger sends frames in the name of a member, made of what it heard."""
 
     says: str

@@ -173,7 +173,7 @@ class PathMaker:
         match action:
             case faults.Partition() | faults.Cut():
                 path.blocked_by += (fault,)
-            case faults.Attack():
+            case faults.ByStranger():
                 path.attacks += (fault,)
             case faults.Rule():
                 path.rules += (self.rules[fault],)

@@ -76,11 +76,10 @@ def wait_for_group(backend: Backend) -> None:
     assert backend.wait(PATIENCE, is_one)
 
 
-def names_of(daemon: Daemon, member: str) -> PodNames:
-    """The names of a member's containers, of the only run there is."""
-    (found,) = {one["Labels"][RUN] for one in daemon.containers(RUN)}
-    run = RunId.parse(found)
-    assert run is not None
+def names_of(daemon: Daemon, member: str, pid: int | None = None) -> PodNames:
+    """The names of a member's containers, of the only run of a process: by default, of this one."""
+    runs = {RunId.parse(one["Labels"][RUN]) for one in daemon.containers(RUN)}
+    (run,) = (one for one in runs if one is not None and one.pid == (pid or os.getpid()))
     return PodNames(run, member)
 
 
@@ -157,7 +156,8 @@ def test_runs_side_by_side_have_networks_of_their_own(tmp_path: Path, daemon: Da
                     enumerate(backends),
                 )
             )
-        subnets = [one for one in daemon.subnets() if one.startswith("198.18.")]
+        mine = [one for one in daemon.networks(RUN) if one["Name"].startswith(f"sc{os.getpid()}-")]
+        subnets = [one["IPAM"]["Config"][0]["Subnet"] for one in mine]
         assert len(set(subnets)) == len(subnets) == 3
     finally:
         for one in backends:
@@ -194,15 +194,15 @@ def test_what_a_killed_rig_leaves_does_nothing_and_clean_removes_it(
     rig.communicate()
     left = [one for one in leftovers(daemon).containers if f"sc{rig.pid}-" in one]
     assert len(left) == 2 * len(NAMES)
-    keeper = names_of(daemon, "n0").keeper
+    keeper = names_of(daemon, "n0", rig.pid).keeper
     until = time.monotonic() + 2 * PATIENCE
     for said in ("nobody renewed the pause", "has not been heard of: its member is ended"):
         while said not in daemon.last_lines(keeper, 5) and time.monotonic() < until:
             time.sleep(0.2)
         assert said in daemon.last_lines(keeper, 5)
-    removed = clean(DOCKER)
+    removed = [one for one in clean(DOCKER) if f"sc{rig.pid}-" in one]
     assert {one.split()[0] for one in removed} == {"container", "docker"}
-    assert not leftovers(daemon).names()
+    assert not [one for one in leftovers(daemon).names() if f"sc{rig.pid}-" in one]
 
 
 def test_an_image_that_is_missing_is_named_with_the_remedy(

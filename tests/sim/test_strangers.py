@@ -35,7 +35,7 @@ def exhibit_without_a_stranger(name: str) -> Scenario:
     """The exhibit's scenario for members without a key, and without the attack."""
     scenario = find_shipped(name).read()
     timeline = tuple(
-        step for step in scenario.timeline if not isinstance(step.action, faults.Attack)
+        step for step in scenario.timeline if not isinstance(step.action, faults.ByStranger)
     )
     cluster = replace(scenario.cluster, sealed=False)
     return replace(scenario, cluster=cluster, timeline=timeline, text="")

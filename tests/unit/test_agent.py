@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from stormcast.chaos import faults
 from stormcast.chaos.agent.agent import Agent, LapsedError, merged
@@ -607,3 +609,68 @@ def test_where_others_reach_an_agent_it_needs_a_certificate(tmp_path: Path) -> N
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(NodeError, match="--config /nowhere: No such file or directory"):
         load_agent("/nowhere", {})
+
+
+# -- What is said about it -------------------------------------------------------------------------
+
+API_FILE = Path(__file__).parents[2] / "docs" / "agent-api.yaml"
+
+
+def described() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(API_FILE.read_text())
+    return found
+
+
+def resolved(value: dict[str, Any]) -> dict[str, Any]:
+    """What a reference in the description leads to."""
+    while "$ref" in value:
+        found: Any = described()
+        for word in value["$ref"].removeprefix("#/").split("/"):
+            found = found[word]
+        value = found
+    return value
+
+
+def schema_of(part: dict[str, Any]) -> dict[str, Any]:
+    return resolved(resolved(part)["content"]["application/json"]["schema"])
+
+
+def test_every_endpoint_is_described_and_no_other() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        there = {path: {word.lower() for word in ways} for path, ways in endpoints(agent).items()}
+        assert there == {path: set(ways) for path, ways in described()["paths"].items()}
+
+    play(story)
+
+
+def test_answers_have_the_keys_that_are_described() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        paths = described()["paths"]
+        apply = paths["/apply"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        bodies = {
+            "/apply": apply,
+            "/renew": {"lease": 3.0},
+            "/clear": {},
+            "/release": {"fault": None},
+        }
+        for path, ways in paths.items():
+            for method, way in ways.items():
+                answer = await ask(agent, method.upper(), path, bodies.get(path))
+                told = json.loads(answer.body)
+                wanted = schema_of(way["responses"]["200"])
+                assert set(wanted.get("required", ())) <= set(told), path
+                if "properties" in wanted:
+                    assert set(told) <= set(wanted["properties"]), path
+
+    assert "nft apply" in play(story)
+
+
+def test_requests_take_the_keys_that_are_described_and_no_others() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        for path, ways in described()["paths"].items():
+            for method in ways:
+                if method == "post":
+                    with pytest.raises(RefusedError, match="write a mapping of"):
+                        await ask(agent, "POST", path, {"x": 1})
+
+    play(story)

@@ -147,13 +147,30 @@ class Daemon:
             return one_line(lines.decode(errors="replace").strip(), _LONGEST)
         return ""
 
-    def containers(self, label: str) -> list[dict[str, Any]]:
-        """Return the containers with a label, running or not."""
+    def containers(self, label: str = "") -> list[dict[str, Any]]:
+        """Return the containers, running or not: all, or those with a label."""
         with _errors("containers"):
             found: list[dict[str, Any]] = self._client.containers(
-                all=True, filters={"label": label}
+                all=True, filters={"label": label} if label else None
             )
         return found
+
+    def network_of(self, container: str) -> str:
+        """Return the path of a container's network namespace, on its machine."""
+        with _errors(f"container {container}"):
+            found = self._client.inspect_container(container)
+        mode = str(found["HostConfig"].get("NetworkMode", ""))
+        if mode.startswith("container:"):
+            return self.network_of(mode.partition(":")[2])
+        kept: str = found["NetworkSettings"].get("SandboxKey") or ""
+        # That of the host has no file of its own.
+        return kept if kept and mode != "host" else f"/proc/{found['State']['Pid']}/ns/net"
+
+    def processes(self, container: str) -> list[int]:
+        """Return the processes of a container, by their numbers on its machine."""
+        with _errors(f"container {container}"):
+            found = self._client.top(container, "-eo pid")
+        return [int(row[0]) for row in found["Processes"]]
 
     def remove_container(self, name: str) -> None:
         """Kill and remove a container; one that is gone is no trouble."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,9 +37,16 @@ class AgentProcess:
     is a BackendError with the last lines of the agent's log."""
 
     def __init__(
-        self, run: RunId, sites: Sequence[Site], folder: Path, lease: float = LEASE_SECONDS
+        self,
+        run: RunId,
+        sites: Sequence[Site],
+        folder: Path,
+        lease: float = LEASE_SECONDS,
+        bound: Callable[[Sequence[str]], Sequence[str]] = bound_to_me,
     ) -> None:
+        """`bound`: makes the words of a program that ends with this process."""
         self._lease = lease
+        self._bound = bound
         self._run = run
         self._sites = tuple(sites)
         self._folder = folder
@@ -105,6 +112,16 @@ class AgentProcess:
                 self._bites = client.bites()
         return self._bites
 
+    def end(self) -> None:
+        """Clear everything, and have the agent end: its namespaces stay."""
+        if self._process is not None:
+            try:
+                self.clear()
+            finally:
+                # It clears once more, if it has to.
+                self._process.stop()
+                self._process = None
+
     def close(self) -> None:
         """Kill the agent: what it installed goes with the namespaces, which are removed, too."""
         self._renewed = None
@@ -132,7 +149,7 @@ class AgentProcess:
         config.write_text(self._config())
         (self._folder / SOCKET).unlink(missing_ok=True)
         argv = (sys.executable, "-m", "stormcast", "agent", "--config", str(config))
-        process = Process(bound_to_me(argv), self._folder, "agent", environment({}, self._run))
+        process = Process(self._bound(argv), self._folder, "agent", environment({}, self._run))
         self._process = process
 
         def is_there() -> bool:

@@ -34,7 +34,7 @@ class Strangers:
         self._engine = engine
         self._decider = network.decider
         network.hear = self.hear
-        self._acting: dict[str, faults.Attack] = {}
+        self._acting: dict[str, faults.ByStranger] = {}
         """By fault."""
         self._forged: Counter[str] = Counter()
         """By fault: for how many frames it has forged others."""
@@ -46,7 +46,9 @@ class Strangers:
     def apply(self, acting: Mapping[str, faults.NetworkFault]) -> None:
         """Take the attacks that act from now on; those that ended send nothing more."""
         before = self._acting
-        self._acting = {key: one for key, one in acting.items() if isinstance(one, faults.Attack)}
+        self._acting = {
+            key: one for key, one in acting.items() if isinstance(one, faults.ByStranger)
+        }
         for fault in self._acting.keys() - before.keys():
             self._begun[fault] += 1
             self._forged.pop(fault, None)
