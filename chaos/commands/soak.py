@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -276,10 +276,9 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
     seed = args.seed if args.seed is not None else 1
     # Refused before anything is written: what the stack, or the backend, cannot do.
     widest = storm.widest()
-    if args.backend not in (SIM, "netns"):
-        raise Unsupported(f"backend {args.backend!r}: soaks run on {SIM} and netns")
     check_supported(widest, args.backend)
-    cluster_plan(widest, seed, storm.name, Path(), make_backend(args.backend).features())
+    with closing(make_backend(args.backend)) as backend:
+        cluster_plan(widest, seed, storm.name, Path(), backend.features())
     path = args.out or make_fresh(RUNS, f"soak-{storm.name}-{seed}")
     directory = SoakDirectory(path)
     return directory, directory.begin(storm, seed, args.backend)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from stormcast.chaos.backends.base import Backend, MemberError
-from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import unrest
@@ -23,6 +22,8 @@ from stormcast.chaos.session.session import Session, Tell
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.chaos.soak.drift import JUDGE
 from stormcast.chaos.soak.storm import Storm
+from stormcast.node.core.errors import NodeError
+from stormcast.weights import weigh
 
 MOST_WINDOWS: Final = 5
 """A chapter that goes on for so many windows is unknown, and ends: it would grow for ever."""
@@ -179,7 +180,10 @@ class Soak:
         )
 
     def _weights(self) -> dict[str, Mapping[str, float]]:
-        members = self._backend.weights() if isinstance(self._backend, Weighs) else {}
+        members: Mapping[str, Mapping[str, float]] = {}
+        with suppress(NodeError):
+            # Where a member cannot be asked for a moment, the verdict on the window stands.
+            members = self._backend.weights() if isinstance(self._backend, Weighs) else {}
         try:
             return {**members, JUDGE: weigh(os.getpid())}
         except OSError:

@@ -48,6 +48,8 @@ def endpoints(keeper: Keeper) -> Table:
         "/pause": {"POST": lambda body: _pause(keeper, body)},
         "/renew": {"POST": lambda body: _renew(keeper, body)},
         "/resume": {"POST": lambda _: _resume(keeper)},
+        "/weight": {"GET": lambda _: _weight(keeper)},
+        "/journals/forget": {"POST": lambda body: _forget(keeper, body)},
         "/journals": {
             "GET": lambda _: _journals(keeper),
             "DELETE": lambda _: as_json({"deleted": keeper.delete()}),
@@ -139,6 +141,25 @@ def _renew(keeper: Keeper, body: object) -> Answer:
 def _resume(keeper: Keeper) -> Answer:
     keeper.resume()
     return as_json(_paused(keeper))
+
+
+def _weight(keeper: Keeper) -> Answer:
+    try:
+        return as_json(keeper.weight())
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+
+
+def _forget(keeper: Keeper, body: object) -> Answer:
+    """Delete the journals and logs of some incarnations, which have ended."""
+    example = '{"incarnations": [1, 2]}'
+    numbers = parse_mapping(body, example).get("incarnations")
+    if not isinstance(numbers, list) or not all(type(one) is int and one > 0 for one in numbers):
+        raise RefusedError(400, f"write {example}: numbers of incarnations")
+    try:
+        return as_json({"deleted": keeper.forget(numbers)})
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
 
 
 def _paused(keeper: Keeper) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,14 @@ class Folders:
         for folder in gone:
             shutil.rmtree(folder)
         return len(gone)
+
+    def delete(self, numbers: Collection[int]) -> int:
+        """Delete the folders of these incarnations; return how many there were."""
+        gone = [self._place / INCARNATIONS / f"{number:06}" for number in sorted(numbers)]
+        there = [folder for folder in gone if folder.is_dir()]
+        for folder in there:
+            shutil.rmtree(folder)
+        return len(there)
 
     def _next_number(self) -> int:
         used = self._place / "incarnation"

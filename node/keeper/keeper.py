@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from stormcast.node.keeper.claim import Claim
 from stormcast.node.keeper.folders import Folders
 from stormcast.node.keeper.incarnation import Incarnation, spawn
 from stormcast.node.keeper.pauses import Pauses
+from stormcast.weights import weigh
 
 CONTROL: Final = "control.sock"
 """The socket of the member's own endpoint, relative to the keeper's folder: a socket's address has
@@ -191,6 +192,21 @@ class Keeper:
         """Delete the folders of ended incarnations; return how many those were."""
         kept = self.member.folder if self.member is not None and self.is_alive else None
         return self._folders.delete_all_but(kept)
+
+    def forget(self, numbers: Collection[int]) -> int:
+        """Delete the folders of ended incarnations, by their numbers; BusyError for the one that
+        runs. Return how many there were."""
+        if self.member is not None and self.is_alive and self.member.number in numbers:
+            raise BusyError(f"incarnation {self.member.number} runs; its journal is written")
+        return self._folders.delete(numbers)
+
+    def weight(self) -> dict[str, Any]:
+        """Return what the member's process takes of the machine; BusyError if there is none."""
+        member = self._living()
+        try:
+            return {"incarnation": member.number, **weigh(member.popen.pid)}
+        except OSError:
+            raise BusyError("the member has ended just now") from None
 
     # -- Life ----------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.soak.drift import JUDGE, LIMITS, MOST, Drift, drifts
+from stormcast.weights import weigh
 
 MIB = 1 << 20
 

@@ -15,9 +15,10 @@ from typing import Any, cast
 
 import pytest
 
-from stormcast.node.control.answers import RefusedError
+from stormcast.node.control.answers import Answer, RefusedError
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
+from stormcast.node.keeper.folders import INCARNATIONS
 from stormcast.node.keeper.incarnation import Incarnation
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.keeper.tar_stream import CHUNK, tar_of
@@ -50,6 +51,26 @@ def test_a_run_that_is_no_word_does_not_get_into_the_log(tmp_path: Path, run: ob
         claim(json.dumps({"run": run}).encode())
     assert refused.value.status == 400
     assert str(refused.value).isprintable()
+
+
+def test_journals_of_ended_incarnations_are_forgotten_and_no_others(tmp_path: Path) -> None:
+    kept = keeper(tmp_path)
+    for number in (1, 2, 3):
+        (tmp_path / INCARNATIONS / f"{number:06}").mkdir(parents=True)
+    forget = endpoints(kept)["/journals/forget"]["POST"]
+    answer = forget(json.dumps({"incarnations": [1, 3, 9]}).encode())
+    assert isinstance(answer, Answer)
+    assert json.loads(answer.body) == {"deleted": 2}
+    assert [path.name for path in (tmp_path / INCARNATIONS).iterdir()] == ["000002"]
+    for numbers in ([0], ["../x"], [True], 1, None):
+        with pytest.raises(RefusedError, match="numbers of incarnations"):
+            forget(json.dumps({"incarnations": numbers}).encode())
+
+
+def test_where_no_member_runs_there_is_nothing_to_weigh(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError) as refused:
+        endpoints(keeper(tmp_path))["/weight"]["GET"](b"")
+    assert refused.value.status == 409
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:

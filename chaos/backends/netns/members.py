@@ -23,13 +23,13 @@ from stormcast.chaos.backends.netns.commands import (
 )
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
-from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.bound import bound_to_me
 from stormcast.node.keys.cluster_keys import change_keys
 from stormcast.node.settings import list_layers
 from stormcast.node.trace import WALL_VARIABLE
 from stormcast.node.trace.files import read_traces
+from stormcast.weights import weigh
 
 STATIC: Final = "STATIC"
 

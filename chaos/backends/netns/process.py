@@ -18,8 +18,8 @@ from typing import Final
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.names import OF_RUN
 from stormcast.chaos.backends.run_id import RunId, start_of
-from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE
+from stormcast.weights import weigh
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0

@@ -7,7 +7,7 @@ network; both undo by themselves what nobody renews.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -282,6 +282,16 @@ class PodsBackend:
         with self._leases.collecting():
             found = self._pods.each(lambda pod: pod.collect(folder))
         return {label: blocks for traces in found for label, blocks in traces.items()}
+
+    def forget(self, gone: Collection[str]) -> None:
+        """Have keepers delete the journals of incarnations that are gone, by their labels."""
+        self._check()
+        self._pods.each(lambda pod: pod.forget(gone))
+
+    def weights(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what each living member takes of its machine, by its name and incarnation."""
+        self._check()
+        return dict(filter(None, self._pods.each(MemberPod.weight)))
 
 
 def _check_one_moment(stopped: Sequence[tuple[float, float]]) -> None:

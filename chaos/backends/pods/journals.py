@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryFile
 from typing import IO, Final
 
@@ -49,11 +50,15 @@ class Journals:
         self._name = name
         self._bound = bound
         """The most bytes of journals and logs that are fetched."""
+        self.numbers: dict[str, int] = {}
+        """By the label of a trace, the keeper's number of its incarnation."""
 
-    def fetch(self, folder: Path, incarnations: Sequence[int]) -> dict[str, bytes]:
+    def fetch(self, folder: Path, incarnations: Mapping[int, int]) -> dict[str, bytes]:
         """Fetch the journals and logs into the folder of the run; returns the traces of these
-        incarnations, which the keeper knows by their numbers."""
+        incarnations, which the keeper knows by their numbers: how many of the run each is."""
         place = folder / self._name / "journal"
+        # What was fetched before may have segments that the member has dropped since.
+        rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         # Named at no time: whatever ends this process, it leaves nothing behind.
         with TemporaryFile(dir=place.parent) as tar:
@@ -63,7 +68,7 @@ class Journals:
             except BadArchive as error:
                 raise BackendError(f"the journals of {self._name} are refused: {error}") from None
         traces: dict[str, bytes] = {}
-        for life, number in enumerate(incarnations, 1):
+        for number, life in incarnations.items():
             came = place / f"{number:06}"
             if came.name not in found:
                 raise BackendError(
@@ -73,7 +78,9 @@ class Journals:
             if (log := came / "member.log").exists():
                 log.replace(folder / self._name / f"{self._name}-{life}.log")
             if (journal := came / "journal").is_dir():
-                traces.update(read_traces(journal))
+                read = read_traces(journal)
+                self.numbers.update(dict.fromkeys(read, number))
+                traces.update(read)
         return traces
 
     def _fetch_tar(self, tar: IO[bytes]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,8 @@ class MemberPod:
         self.name = name
         self.incarnations: list[int] = []
         """The keeper's numbers of the incarnations that this run started."""
+        self._forgotten: set[int] = set()
+        """Those of them whose journals the keeper was told to delete."""
         self.is_paused = False
         self.is_lost = False
         """Whether the keeper does not answer, or knows nothing of the last incarnation."""
@@ -193,7 +195,30 @@ class MemberPod:
 
     def collect(self, folder: Path) -> dict[str, bytes]:
         """Fetch the member's journals and logs into the folder of the run; returns the traces."""
-        return self._journals.fetch(folder, self.incarnations)
+        kept = {
+            number: life
+            for life, number in enumerate(self.incarnations, 1)
+            if number not in self._forgotten
+        }
+        return self._journals.fetch(folder, kept)
+
+    def forget(self, labels: Collection[str]) -> None:
+        """Have the keeper delete the journals of incarnations that have ended, by the labels of
+        their traces."""
+        known = self._journals.numbers
+        numbers = [known.pop(label) for label in labels if label in known]
+        if numbers:
+            self.keeper.ask("POST", "/journals/forget", {"incarnations": numbers})
+            self._forgotten.update(numbers)
+
+    def weight(self) -> tuple[str, dict[str, float]] | None:
+        """Return the name of the incarnation that runs, and what it takes of its machine; None if
+        none does."""
+        reply = self.keeper.reply("GET", "/weight", None)
+        if reply.status == _BUSY:
+            return None
+        found = self.keeper.value(reply, "GET /weight")
+        return f"{self.name}:{found.pop('incarnation')}", found
 
     # -- Its agent -------------------------------------------------------------------------------
 
