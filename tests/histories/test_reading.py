@@ -123,6 +123,11 @@ def test_lines_that_do_not_fit_together_are_a_problem(
     assert problem in found.problems[0]
 
 
+def test_only_an_ok_has_a_result() -> None:
+    told = ("0 invoke read", "0 fail read 7", "0 invoke read", "0 info read 7", "0 invoke read")
+    assert [one.result for one in history(*told, "0 ok read 7").operations] == [None, None, "7"]
+
+
 def test_fields_that_nobody_knows_do_no_harm_and_a_key_is_said_once() -> None:
     end = {"process": 0, "type": "ok", "f": "write", "time": 1, "error": None, "index": 7}
     found = read_lines([INVOKE, end])
