@@ -52,25 +52,17 @@ def _check(history: History, levels: tuple[frozenset[str], ...]) -> list[Finding
 
 
 class _Order:
-    """The transactions that were committed, as far as anybody can tell, and their order."""
+    """The transactions that may have been committed, and their order."""
 
     def __init__(self, history: History, versions: Versions) -> None:
         self._history = history
         self._versions = versions
-        seen = {
-            versions.appends[key, element].operation.invoked
-            for key, order in versions.orders.items()
-            for element in order
-        }
-        self._nodes = [
-            one
-            for one in history.operations
-            if one.is_ok or (one.outcome is Outcome.INFO and one.invoked in seen)
-        ]
+        # What nobody knows, and no read shows, comes before nothing: it is in no cycle.
+        self._nodes = [one for one in history.operations if one.outcome is not Outcome.FAIL]
         self._numbers = {one.invoked: number for number, one in enumerate(self._nodes)}
         self._graph = Graph(len(self._nodes))
         self._unseen: dict[Value, list[Operation]] = defaultdict(list)
-        """By key: who appended to it what nobody has read, and was committed."""
+        """By key: who appended to it what nobody has read."""
         for (key, element), append in versions.appends.items():
             if (
                 append.operation.invoked in self._numbers

@@ -88,8 +88,6 @@ def _call(one: Operation) -> Call | None:
     else:
         assert isinstance(one.argument, tuple)
         needs, makes = one.argument
-    if needs == makes:
-        makes = None
     if makes is None and not one.is_ok:
         return None
     return Call(one, needs, makes, one.invoked, one.completed)

@@ -116,6 +116,17 @@ def test_what_nobody_knows_happened_once_at_any_time_or_never() -> None:
     assert_violated(findings(*new, "0 invoke write 1", "0 info write"), 1, 3)
 
 
+def test_what_nobody_knows_is_used_where_nothing_else_explains_a_read() -> None:
+    """1 is read twice: once it may be of the write or of the compare-and-set, and once only of the
+    write. Whichever of them is tried first."""
+    write, cas = ("1 invoke write 1", "1 info write"), ("2 invoke cas [2, 1]", "2 info cas")
+    read = ("3 invoke read", "3 ok read 1")
+    wrote_2, wrote_3 = ("0 invoke write 2", "0 ok write"), ("0 invoke write 3", "0 ok write")
+    assert not findings(*wrote_2, *write, *cas, *read, *wrote_3, *read)
+    assert not findings(*wrote_2, *cas, *write, *read, *wrote_3, *read)
+    assert findings(*wrote_2, *write, *cas, *read, *wrote_3, *read, *wrote_3, *read)
+
+
 def test_values_differ_as_json_does() -> None:
     wrote = ["0 invoke write true", "0 ok write", "0 invoke read"]
     assert not findings(*wrote, "0 ok read true")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stormcast.chaos.histories import sets
 from stormcast.chaos.histories.quiet import Quiet
 from stormcast.findings import Finding, Verdict
-from tests.histories.clients import history, read_lines
+from tests.histories.clients import as_line, history, read_lines
 from tests.histories.simulated import Line, Request, Simulation, ends
 
 ADDED = ("0 invoke add 1", "0 ok add")
@@ -51,6 +51,15 @@ def test_a_read_before_quiet_may_lack_what_was_added() -> None:
     assert findings(*ADDED, *read(1, "[]"), *read(1, "[1]"), healed=4.0) == []
     assert findings(*ADDED, *read(1, "[]"), *read(1, "[1]"), settle=2.0) == []
     assert findings(*ADDED, *read(1, "[]"), *read(1, "[1]"), healed=3.0, settle=0.0) != []
+
+
+def test_of_lines_at_one_time_the_order_says_what_was_before() -> None:
+    """The clock is coarse: the read begins before the add has ended, at the same time."""
+    told = ("0 invoke add 1", "1 invoke read", "0 ok add", "1 ok read []", *read(2, "[1]"))
+    lines = [as_line(one, 5.0) for one in told]
+    assert sets.check(read_lines(lines), Quiet(5.0)) == []
+    lines[1], lines[2] = lines[2], lines[1]
+    assert sets.check(read_lines(lines), Quiet(5.0)) != []
 
 
 def test_a_set_that_nobody_read_in_quiet_is_unknown() -> None:
