@@ -60,25 +60,19 @@ class Graph:
     ) -> list[Edge]:
         """Return the shortest way from a node back to it."""
         came: dict[int, Edge] = {}
-        reached = {start: 0}
-        queue = deque([(0, start)])
+        queue = deque([start])
         while queue:
-            length, node = queue.popleft()
-            if length > reached[node]:
-                continue
+            node = queue.popleft()
             for edge in edges(node):
                 if edge.target == start:
                     return self._joined(start, [edge], came)
-                if edge.target not in knot:
-                    continue
-                cost = length + (edge.target < self._real)
-                if cost < reached.get(edge.target, cost + 1):
-                    reached[edge.target] = cost
+                if edge.target in knot and edge.target not in came:
                     came[edge.target] = edge
-                    if cost > length:
-                        queue.append((cost, edge.target))
+                    # What only passes on is as near as this node: it is next.
+                    if edge.target < self._real:
+                        queue.append(edge.target)
                     else:
-                        queue.appendleft((cost, edge.target))
+                        queue.appendleft(edge.target)
         return []
 
     def _joined(self, start: int, last: list[Edge], came: dict[int, Edge]) -> list[Edge]:

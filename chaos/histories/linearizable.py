@@ -57,14 +57,15 @@ class Answer:
 
     is_decided: bool
     stuck_at: Call | None
-    """The call that no order of the lines up to its end explains."""
+    """The call that no order of the lines up to its end explains; None: there is an order, or
+    nobody knows."""
     states: frozenset[Value]
     """The states in which the register may be just before the end of that call."""
     steps: int
 
     @property
     def is_violated(self) -> bool:
-        return self.is_decided and self.stuck_at is not None
+        return self.stuck_at is not None
 
 
 class _Event(NamedTuple):

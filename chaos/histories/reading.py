@@ -65,7 +65,8 @@ class _Reader:
     def read(self, lines: Lines) -> None:
         """Read all lines, up to the bounds."""
         left = MOST_BYTES
-        while line := lines.readline(min(MOST_LINE_BYTES, left) + 1):
+        # Never less than one byte: a negative size asks for a whole line.
+        while line := lines.readline(min(MOST_LINE_BYTES, max(left, 0)) + 1):
             self._line += 1
             left -= len(line)
             if left < 0 or self._line > MOST_LINES:

@@ -95,6 +95,13 @@ def test_an_element_that_nobody_appended_is_a_violation() -> None:
     assert_violated(found, "x: a list that was read has an element twice", 3)
 
 
+def test_of_reads_at_one_time_each_is_judged_by_its_own_end() -> None:
+    """The read that is invoked second ends before 1 is appended; the first one may have it."""
+    first, second, append = txn("r x [1]", 1), txn("r x [1]", 2), txn("a x 1")
+    found = serial(first[0], *second, *append, first[1])
+    assert_violated(found, "x: 1 was read before anybody appended it", 2, 4)
+
+
 def test_g1a_what_failed_is_read_by_nobody() -> None:
     found = serial(*txn("a x 1", end="fail"), *txn("r x [1]"))
     assert_violated(found, "x: 1 was read, and its transaction failed (G1a)", 1, 3)
@@ -216,6 +223,7 @@ def test_what_is_no_transaction_is_malformed(told: list[str]) -> None:
     assert transactions.malformed(history(*told).operations[0])
 
 
+@pytest.mark.slow
 def test_a_cycle_is_found_in_a_knot_larger_than_the_stack_of_python() -> None:
     graph = Graph(5000)
     for node in range(5000):
@@ -224,6 +232,21 @@ def test_a_cycle_is_found_in_a_knot_larger_than_the_stack_of_python() -> None:
     graph.add(Edge(17, 15, "ww"))
     assert [edge.source for edge in graph.cycle(frozenset({"ww"}))] == [15, 16, 17]
     assert graph.cycle(frozenset({"rw"})) == []
+
+
+def test_nodes_that_only_pass_on_cost_no_length() -> None:
+    """The way from 0 to 1 by three of them is shorter than that by 2."""
+    graph = Graph(3)
+    first, second, third = (graph.new_node() for _ in range(3))
+    graph.add(Edge(0, 2, "ww"))
+    graph.add(Edge(2, 1, "ww"))
+    graph.add(Edge(0, first, "rt"))
+    graph.add(Edge(first, second, ""))
+    graph.add(Edge(second, third, ""))
+    graph.add(Edge(third, 1, ""))
+    graph.add(Edge(1, 0, "rw"))
+    cycle = graph.cycle(frozenset({"ww", "rw", "rt"}))
+    assert cycle == [Edge(0, 1, "rt"), Edge(1, 0, "rw")]
 
 
 # -- Against a search that tries everything --------------------------------------------------------

@@ -101,6 +101,12 @@ def test_the_order_of_each_producer_is_kept() -> None:
     assert findings(*put(1), *put(2, process=5), *got(2), *got(1), *EMPTY) == []
 
 
+def test_in_a_drain_the_order_is_known_whoever_dequeues_meanwhile() -> None:
+    both = ("8 invoke dequeue", "9 invoke drain", "8 ok dequeue 3", "9 ok drain [2, 1]")
+    detail = "2 was delivered before 1, which its producer had enqueued before"
+    assert_violated(findings(*put(1), *put(2), *put(3), *both, *EMPTY), detail, 1, 3, 8)
+
+
 def test_two_deliveries_at_one_time_have_no_order() -> None:
     both = ("1 invoke dequeue", "2 invoke dequeue", "1 ok dequeue 2", "2 ok dequeue 1")
     assert findings(*put(1), *put(2), *both, *EMPTY) == []

@@ -171,6 +171,18 @@ def test_reading_stops_at_the_bounds_of_a_history(monkeypatch: pytest.MonkeyPatc
     assert read_bytes(b"x" * 10_000_000).problem_count == 1
 
 
+def test_a_line_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        def readline(self, size: int, /) -> bytes:
+            assert size > 0
+            return b"x" * size
+
+    monkeypatch.setattr(reading, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(reading, "MOST_LINE_BYTES", 10**5)
+    found = reading.read_history_untrusted(Endless(), "ops.jsonl")
+    assert found.problem_count == 2
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
