@@ -57,12 +57,12 @@ class Journals:
         """Fetch the journals and logs into the folder of the run; returns the traces of these
         incarnations, which the keeper knows by their numbers: how many of the run each is."""
         place = folder / self._name / "journal"
-        # What was fetched before may have segments that the member has dropped since.
-        rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         # Named at no time: whatever ends this process, it leaves nothing behind.
         with TemporaryFile(dir=place.parent) as tar:
             self._fetch_tar(tar)
+            # What was fetched before may have segments that the member has dropped since.
+            rmtree(place, ignore_errors=True)
             try:
                 found = unpack_untrusted(tar, place)
             except BadArchive as error:
