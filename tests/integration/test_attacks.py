@@ -187,7 +187,8 @@ def test_a_pause_and_a_kill_strike_the_processes(town: Town) -> None:
     assert town.ask()[0] == 0
     town.tell("heal", _id_of(town, attack.pid))
     assert town.heals()
-    assert "it struck 1 processes" in town.tell("kill", f"pid:{town.echo.pid}", "--out", "killed")
+    out = str(town.folder / "killed")
+    assert "it struck 1 processes" in town.tell("kill", f"pid:{town.echo.pid}", "--out", out)
     assert town.echo.wait(PATIENCE) == -signal.SIGKILL
 
 
