@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError, Bites, Unsupported
@@ -31,6 +32,7 @@ ZERO: Final = "STORMCAST_ZERO"
 """The variable with the time, on the monotonic clock, from which the times of a history count."""
 MOST_LOG_BYTES: Final = 64 << 20
 """A guest that writes more into its log is ended."""
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _POLL: Final = 0.02
 
 
@@ -108,13 +110,15 @@ class Lab:
             PYTHON: sys.executable,
         }
 
-    def add(self, guest: Guest) -> None:
-        """Start a guest, and wait until it is ready; GuestError if that is not so in time."""
+    def add(self, guest: Guest, more: Mapping[str, str] = NOTHING) -> None:
+        """Start a guest, with more variables in its environment, and wait until it is ready;
+        GuestError if that is not so in time."""
         places = self.places(guest.name)
         folder = self._folder / guest.name
-        made = GuestProcesses(self.network, guest.name, fill(guest.command, places), folder)
+        command = fill(guest.command, places)
+        made = GuestProcesses(self.network, guest.name, command, folder, more=more)
         self.guests[guest.name] = made
-        made.start({})
+        made.start()
         if guest.ready is None:
             return
         prober = Prober(self.network, guest.name, guest.ready, places, folder)
@@ -143,8 +147,11 @@ class Lab:
         """Start the client, whose output is the history."""
         command = fill(client.command, self.places(CLIENT))
         folder = self._folder / CLIENT
-        self.client = GuestProcesses(self.network, CLIENT, command, folder, output=history)
-        self.client.start({ZERO: repr(zero)})
+        more = {ZERO: repr(zero)}
+        self.client = GuestProcesses(
+            self.network, CLIENT, command, folder, output=history, more=more
+        )
+        self.client.start()
 
     def stop(self, guests: Iterable[Guest]) -> None:
         """End all guests, the last one first, each by its own signal."""

@@ -152,7 +152,7 @@ class GuestNemesis:
             self._forget_pause(name)
             guest.kill()
             fault = step.fault
-        guest.start({})
+        guest.start()
         if not is_undo:
             self._done[step.fault] = self._done.get(step.fault, 0) + 1
         if step.fault != fault:

@@ -28,13 +28,21 @@ class GuestProcesses:
     """Starts, stops, kills and pauses a guest."""
 
     def __init__(
-        self, network: Network, name: str, command: str, folder: Path, *, output: Path | None = None
+        self,
+        network: Network,
+        name: str,
+        command: str,
+        folder: Path,
+        *,
+        more: Mapping[str, str],
+        output: Path | None = None,
     ) -> None:
-        """`command`: a line for `sh`. `output`: where its standard output goes, in place of its
-        log."""
+        """`command`: a line for `sh`. `more`: variables of its environment. `output`: where its
+        standard output goes, in place of its log."""
         self.name = name
         self.folder = folder
         self._network = network
+        self._more = more
         self._words: Sequence[str] = ("sh", "-c", command)
         if output is not None:
             self._words = ("sh", "-c", _TO_FILE, "sh", command, str(output.resolve()))
@@ -72,15 +80,15 @@ class GuestProcesses:
         """The time of the last look that found it running."""
         return 0.0 if self._process is None else self._process.seen_alive
 
-    def start(self, more: Mapping[str, str]) -> None:
-        """Start it, with more variables in its environment."""
+    def start(self) -> None:
+        """Start it."""
         assert not self.is_alive, f"{self.name} runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.incarnation += 1
         self.is_ordered = False
         self._stopped.clear()
         argv = bound_to_me(self._network.inside(self.name, self._words))
-        variables = environment(more, self._network.run)
+        variables = environment(self._more, self._network.run)
         self._process = Process(argv, self.folder, f"{self.name}-{self.incarnation}", variables)
 
     def tell(self, by: str) -> None:

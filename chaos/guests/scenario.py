@@ -267,13 +267,6 @@ _SIGNAL: Final = one_of(SIGNALS, "signal")
 assert all(hasattr(signal, name) for name in SIGNALS)
 
 
-def _not_yet(item: Item) -> str:
-    raise item.error(
-        f"{item.key}: guests are commands in this version; write command, or aim "
-        "`stormcast attack` at the container"
-    )
-
-
 def _guest(name: str, known: Names) -> Shape:
     def make(**values: Any) -> Guest:  # noqa: ANN401 of the shape below
         return Guest(name=name, **{key: values[key] for key in ("command", "ready", "stop")})
@@ -288,18 +281,23 @@ def _guest(name: str, known: Names) -> Shape:
     )
 
 
-def _guests(known: Names) -> Notation:
-    def read(item: Item) -> tuple[Guest, ...]:
-        guests = []
-        for key, value in item.pairs():
-            if value.is_mapping():
-                for word_in in ("image", "selector"):
-                    if value.has(word_in):
-                        _not_yet(value.peek(word_in))
-            guests.append(_guest(key.name, known).read(value))
-        return tuple(guests)
+def read_guest(name: str, item: Item, known: Names) -> Guest:
+    """Read one guest; `known` are the names that its commands may have in braces."""
+    if item.is_mapping():
+        for key in ("image", "selector"):
+            if item.has(key):
+                raise item.peek(key).error(
+                    f"{key}: guests are commands in this version; write command, or aim "
+                    "`stormcast attack` at the container"
+                )
+    guest: Guest = _guest(name, known).read(item)
+    return guest
 
-    return _read_only(read)
+
+def _guests(known: Names) -> Notation:
+    return _read_only(
+        lambda item: tuple(read_guest(key.name, value, known) for key, value in item.pairs())
+    )
 
 
 def _client(known: Names) -> Shape:

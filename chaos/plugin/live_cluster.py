@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import pytest
 
@@ -213,6 +213,16 @@ def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
     return "\n".join([*lines, *directions])
 
 
+class Guests(Protocol):
+    """The guests of a test (guests.py)."""
+
+    def are_in(self, words: Mapping[str, Any]) -> bool:
+        """Whether an action names one."""
+
+    def begin(self, action: str, words: Mapping[str, Plain]) -> Fault:
+        """Begin an action."""
+
+
 class Fault:
     """A fault that was begun; it ends at the end of its `with` block."""
 
@@ -256,6 +266,9 @@ class Chaos:
 
     def do(self, action: str, **words: Any) -> Fault:  # noqa: ANN401 any quantity of a scenario
         """Begin any action that a timeline may have, in the words of scenario files."""
+        guests = self._clusters.guests
+        if guests is not None and (guests.are_in(words) or not self._clusters.has_any):
+            return guests.begin(action, _words(words))
         cluster = self._clusters.current
         try:
             return Fault(cluster, cluster.session.begin(action, _words(words)))
@@ -348,6 +361,8 @@ class Clusters:
         self, *, backend: str, seed: int, name: str, folder: Path, is_kept: bool, replay: str
     ) -> None:
         self.chaos = Chaos(self)
+        self.guests: Guests | None = None
+        """The guests of the test, if it has any; they are struck by the same `chaos`."""
         self.is_kept = is_kept
         self._backend = backend
         self._seed = seed
@@ -422,6 +437,11 @@ class Clusters:
             self._has_concluded_badly = True
             directions = self.directions(folder, replay or self._replay)
             raise VerdictError(explained(outcome, directions))
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a cluster was made."""
+        return bool(self._made)
 
     @property
     def current(self) -> LiveCluster:
