@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.base import BackendError, Bites
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.guests.judging import Seen, judge_guests
 from stormcast.chaos.guests.lab import Lab
@@ -107,6 +107,8 @@ class _Player:
         """When the timeline began, from the beginning of the run."""
         self._late = 0.0
         self._is_cut_short = False
+        self._struck: Bites = {}
+        """The bites of faults of the network, per sender and receiver."""
         self._noted: set[tuple[str, int]] = set()
         """Guests whose end by themselves was noted, and which start of each it was."""
 
@@ -254,6 +256,7 @@ class _Player:
         try:
             self._nemesis.heal_all()
             self._seen.bites = self._nemesis.bites()
+            self._struck = self._lab.bites()
         except BackendError as error:
             self._seen.doubts.append(f"the run broke off: {one_line(error)}")
             self._seen.bites = dict.fromkeys(self._rig.kinds, 0)
@@ -310,6 +313,7 @@ class _Player:
             complete=not self._steps,
             stalled_for=0.0,
             backend=BACKEND,
+            bites_by_pair={fault: dict(pairs) for fault, pairs in self._struck.items()},
             is_cut_short=self._is_cut_short,
             late=self._late,
         )
