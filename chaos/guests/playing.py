@@ -61,6 +61,7 @@ class GuestOutcome:
         """Return the object of verdict.json, and of `stormcast run --json`."""
         history = self.seen.history
         return self.run.as_json() | {
+            "file": self.scenario.path,
             "guests": [guest.name for guest in self.scenario.guests],
             "model": self.scenario.client.model if self.scenario.client else None,
             "operations": len(history.operations) if history else 0,
