@@ -59,10 +59,12 @@ SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"
 
 OF_NETWORKS: Final = (
     *("partition", "cut", "loss", "gilbert-elliott", "nth-loss", "delay", "duplicate", "reorder"),
-    *("corrupt", "bandwidth", "heal"),
+    *("corrupt", "bandwidth", "drop", "heal"),
 )
 OF_PROCESSES: Final = ("crash", "restart", "pause", "resume")
-_OUR_FRAMES: Final = "it chooses frames of Stormcast, and guests send none; choose a fault of links"
+_OUR_FRAMES: Final = (
+    "it chooses frames of Stormcast, and guests send none; choose drop, or a fault of links"
+)
 _NO_MEMBER: Final = "nobody can tell a guest to do that; choose crash, restart, pause or resume"
 REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rule", "release", "listen", "replay", "forge"), _OUR_FRAMES),

@@ -76,3 +76,52 @@ def test_what_proves_nothing_fails(
     result = pytester.runpytest_subprocess(*plugin, "-p", "no:asyncio", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"*{said}*"])
+
+
+HEARS = (
+    "{python} -u -c '"
+    + """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 9000))
+print("ready", flush=True)
+while True:
+    print(len(s.recv(2000)), flush=True)
+"""
+    + "'"
+)
+SAYS = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(int(sys.argv[3])):
+    s.sendto(bytes(int(sys.argv[2])), (sys.argv[1], 9000))
+"""
+
+
+def test_packets_are_dropped_by_port_size_and_number(guest: GuestMaker, chaos: Chaos) -> None:
+    server = guest(HEARS, ready={"command": "grep -q ready g1-1.log", "within": "60s"})
+    app = guest()
+
+    def heard(size: int, number: int, wanted: int) -> int:
+        before = server.log().split().count(str(size))
+        app.run("python3", "-c", SAYS, server.address, str(size), str(number))
+        until = time.monotonic() + 20
+        while server.log().split().count(str(size)) - before < wanted and time.monotonic() < until:
+            time.sleep(0.05)
+        return server.log().split().count(str(size)) - before
+
+    def drop(**match: object):  # type: ignore[no-untyped-def] # noqa: ANN202
+        return chaos.do("drop", source=app, dest=server, match=match)
+
+    with drop(protocol="udp", to_port=9000, nth=3) as third:
+        assert heard(11, 30, 20) == 20
+        assert third.bites == 10
+    with drop(to_port="9000..9001", size="500B..2000B") as large:
+        assert (heard(1000, 5, 0), heard(12, 5, 5)) == (0, 5)
+        assert large.bites == 5
+    with drop(to_port=9001, protocol="udp") as other:
+        assert heard(13, 5, 5) == 5
+        assert other.bites == 0
+        app.run("python3", "-c", SAYS.replace("9000", "9001"), server.address, "1", "1")
+        assert other.bites == 1
+    assert heard(14, 5, 5) == 5
