@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -32,7 +31,13 @@ Report = Callable[[Path], Path]
 
 
 def run_guests(
-    path: str, backend: str, seed: int, out: Path | None, *, as_json: bool, page_of: Report | None
+    path: str,
+    backend: str | None,
+    seed: int,
+    out: Path | None,
+    *,
+    as_json: bool,
+    page_of: Report | None,
 ) -> int:
     """Play a scenario with guests and judge it; return the exit code."""
     try:
@@ -77,12 +82,13 @@ def plan_guests(path: str, seed: int) -> int:
     return Exit.HOLDS
 
 
-def _check_backend(scenario: GuestScenario, backend: str) -> None:
-    # Without a flag the backend is the simulator, which can have no guests: nobody asked for it.
-    if backend in (SIM, BACKEND):
+def _check_backend(scenario: GuestScenario, backend: str | None) -> None:
+    if backend in (None, BACKEND):
         return
-    there = "there is no such backend" if backend not in BACKENDS else "this version has none there"
-    raise Unsupported(f"{scenario.name} has guests, and {there}: {backend}; use {BACKEND}")
+    raise Unsupported(
+        f"{scenario.name} has guests, which live on {BACKEND} only, and not on {backend}; drop "
+        "--backend"
+    )
 
 
 def _text(outcome: GuestOutcome, page: Path | None) -> str:

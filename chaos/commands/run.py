@@ -60,6 +60,8 @@ def run(argv: list[str], page_of: Report | None = None) -> int:
     )
     add_scenario(parser)
     add_backend(parser)
+    # Whether it was given matters: guests live in namespaces unless another place is asked for.
+    parser.set_defaults(backend=None)
     add_seed(parser)
     parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
     parser.add_argument(
@@ -84,6 +86,7 @@ def run(argv: list[str], page_of: Report | None = None) -> int:
         return run_guests(
             args.file, args.backend, args.seed, args.out, as_json=args.json, page_of=page_of
         )
+    args.backend = args.backend or SIM
     try:
         scenario = open_scenario(args.file)
         if args.timing and args.timing != scenario.cluster.timing:

@@ -195,8 +195,12 @@ class _Player:
                 f"the client did not end within {limit:g}s of {spec.stop}, and was killed: have it "
                 "read last, and exit; or raise limits.finish"
             )
-        elif client.code not in (0, None) and not (client.is_ordered and (client.code or 0) < 0):
-            self._seen.doubts.append(self._lab.ended(client))
+        elif client.code:
+            # By whatever: what it had still to read may be missing.
+            self._seen.doubts.append(
+                f"the client ended with {client.code} in place of 0: "
+                f"{one_line(client.last_line()) or 'its log is empty'}"
+            )
 
     def _wait_until(self, is_done: Callable[[], bool], until: float) -> bool:
         """Wait, while everything is looked after; return whether it came to pass."""

@@ -4,6 +4,7 @@ one has started itself."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,12 @@ STOP_SECONDS: Final = 10.0
 """Seconds that a guest may take to end when it is stopped; then it is killed."""
 _POLL: Final = 0.02
 _TO_FILE: Final = 'exec sh -c "$1" >"$2"'
+
+
+_MORE_THAN_ONE: Final = re.compile(
+    r"""[;&|<>()`\n\\]|^\s*(?:\w+=|[!{.:]|(?:exec|exit|if|for|while|until|case|cd|eval|set|trap)\b)"""
+)
+"""What only a shell can do, or what is in place of it already."""
 
 
 class GuestProcesses:
@@ -43,9 +50,10 @@ class GuestProcesses:
         self.folder = folder
         self._network = network
         self._more = more
-        self._words: Sequence[str] = ("sh", "-c", command)
+        told = in_place_of_shell(command)
+        self._words: Sequence[str] = ("sh", "-c", told)
         if output is not None:
-            self._words = ("sh", "-c", _TO_FILE, "sh", command, str(output.resolve()))
+            self._words = ("sh", "-c", _TO_FILE, "sh", told, str(output.resolve()))
         self.incarnation = 0
         """How often it was started."""
         self._process: Process | None = None
@@ -156,6 +164,13 @@ class GuestProcesses:
                 if os.getpgid(pid) not in spared:
                     found.append(pid)
         return found
+
+
+def in_place_of_shell(command: str) -> str:
+    """Return a line for `sh` by which a single program takes the place of the shell: its signals
+    and its exit code are then its own."""
+    is_single = _MORE_THAN_ONE.search(command) is None
+    return f"exec {command}" if is_single else command
 
 
 def _is_group_alive(group: int) -> bool:

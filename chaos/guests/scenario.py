@@ -178,7 +178,10 @@ class GuestScenario:
 def has_guests(path: str | Path) -> bool:
     """Whether a file is a scenario with guests; one that is no scenario at all is none."""
     try:
-        return bool(compose(_text_of(path), str(path), "scenario").has(GUESTS))
+        # What is no regular file, such as a pipe, can be read once only.
+        return Path(path).is_file() and bool(
+            compose(_text_of(path), str(path), "scenario").has(GUESTS)
+        )
     except (ConfigError, OSError):
         # Whoever reads it as another scenario says what is wrong.
         return False

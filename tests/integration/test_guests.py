@@ -136,6 +136,23 @@ def test_a_guest_that_dies_by_itself_is_a_doubt_with_its_code_and_last_words(
     assert "a ended by itself with 7; its last line: I am done" in said
 
 
+def test_a_client_that_fails_in_its_end_is_a_doubt(tmp_path: Path) -> None:
+    file = written(tmp_path, "  - {at: 1s, do: pause, member: a, for: 1s}\n")
+    (tmp_path / "client.py").write_text(f"{CLIENT}sys.exit('the disk is full')\n")
+    code, said, _ = run(file, tmp_path / "run")
+    assert code == 3
+    assert "the client ended with 1 in place of 0: the disk is full" in said
+
+
+@pytest.mark.parametrize("backend", ["sim", "docker", "nowhere"])
+def test_guests_live_in_namespaces_only(tmp_path: Path, backend: str) -> None:
+    file = written(tmp_path, "  - {at: 1s, do: pause, member: a, for: 1s}\n")
+    code, said, wrong = run(file, tmp_path / "run", "--backend", backend)
+    assert (code, said) == (3, "")
+    assert f"and not on {backend}; drop --backend" in wrong
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_guest_that_is_never_ready_leaves_nothing(tmp_path: Path) -> None:
     file = written(tmp_path, "  - {at: 1s, do: pause, member: a, for: 1s}\n", server="exit 5")
     code, said, wrong = run(file, tmp_path / "run")

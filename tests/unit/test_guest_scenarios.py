@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormcast.chaos import faults
+from stormcast.chaos.guests.processes import in_place_of_shell
 from stormcast.chaos.guests.scenario import CLIENT, fill, has_guests, parse_guests
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.schedule import schedule
@@ -48,6 +49,23 @@ def test_no_random_choice_is_the_client(do: str) -> None:
     for seed in range(50):
         struck = {getattr(step.action, "member", "a") for step in schedule(scenario.plan(), seed)}
         assert CLIENT not in struck
+
+
+@pytest.mark.parametrize(
+    ("command", "is_single"),
+    [
+        ("redis-server --save ''", True),
+        ("a b && c", False),
+        ("a > b", False),
+        ("X=1 a", False),
+        ("exec a", False),
+        ("exit 3", False),
+        ("a; b", False),
+        ("if a", False),
+    ],
+)
+def test_a_single_program_takes_the_place_of_its_shell(command: str, is_single: bool) -> None:
+    assert in_place_of_shell(command) == (f"exec {command}" if is_single else command)
 
 
 def _with(old: str, new: str) -> str:
