@@ -19,7 +19,7 @@ from stormcast.node.core.errors import did_you_mean
 from stormcast.streams import OutputLost, drop_stdout, guard
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "run": ("run a scenario file and judge it", "stormcast.chaos.commands.run:run"),
+    "run": ("run a scenario file and judge it", "stormcast.run:run"),
     "replay": (
         "run a run directory again and compare every byte",
         "stormcast.chaos.commands.replay:replay",

@@ -11,6 +11,7 @@ from pathlib import Path
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
+    OF_ONE_BACKEND,
     add_backend,
     add_flags_of_one_backend,
     add_json,
@@ -20,6 +21,7 @@ from stormcast.chaos.commands.arguments import (
     parser_of,
     way_not_verified,
 )
+from stormcast.chaos.commands.guests import Report, plan_guests, run_guests
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.output import (
     DICE,
@@ -34,6 +36,7 @@ from stormcast.chaos.commands.output import (
     unsupported,
 )
 from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.guests.scenario import has_guests
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import format_plan
@@ -48,14 +51,17 @@ from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 
 
-def run(argv: list[str]) -> int:
-    """Run `stormcast run FILE`: one scenario, one seed, one run directory, one verdict."""
+def run(argv: list[str], page_of: Report | None = None) -> int:
+    """Run `stormcast run FILE`: one scenario, one seed, one run directory, one verdict; with guests
+    also its page, by `page_of`."""
     parser = parser_of(
         "run",
         "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.",
     )
     add_scenario(parser)
     add_backend(parser)
+    # Whether it was given matters: guests live in namespaces unless another place is asked for.
+    parser.set_defaults(backend=None)
     add_seed(parser)
     parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
     parser.add_argument(
@@ -74,6 +80,13 @@ def run(argv: list[str]) -> int:
     add_flags_of_one_backend(parser)
     add_json(parser)
     args = parser.parse_args(argv)
+    if has_guests(args.file):
+        if (flag := _of_members(args)) is not None:
+            return refuse(ConfigError(f"{flag} is of members, and {args.file} has guests; drop it"))
+        return run_guests(
+            args.file, args.backend, args.seed, args.out, as_json=args.json, page_of=page_of
+        )
+    args.backend = args.backend or SIM
     try:
         scenario = open_scenario(args.file)
         if args.timing and args.timing != scenario.cluster.timing:
@@ -97,6 +110,12 @@ def run(argv: list[str]) -> int:
     if outcome.run.is_cut_short:
         raise KeyboardInterrupt
     return Exit.of(outcome.verdict)
+
+
+def _of_members(args: argparse.Namespace) -> str | None:
+    """Return a flag that was given and means nothing to guests."""
+    names = ("timing", "fate", "key_file", *OF_ONE_BACKEND)
+    return next((f"--{name.replace('_', '-')}" for name in names if getattr(args, name)), None)
 
 
 def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Keys]:
@@ -145,6 +164,8 @@ def plan(argv: list[str]) -> int:
     add_scenario(parser)
     add_seed(parser, "decides what the file leaves to chance")
     args = parser.parse_args(argv)
+    if has_guests(args.file):
+        return plan_guests(args.file, args.seed)
     try:
         scenario = open_scenario(args.file)
         # Refuse a scenario whose stack is not valid.

@@ -171,7 +171,7 @@ def driver_of(fault: NetworkFault, *, netem: bool = False) -> str:
     match fault:
         case faults.Rule():
             return NFT if fault.is_told_by_the_preamble() else NFQUEUE
-        case faults.Partition() | faults.Cut() | faults.Loss():
+        case faults.Partition() | faults.Cut() | faults.Loss() | faults.DropPackets():
             return NFT
         case faults.Bandwidth():
             return TC

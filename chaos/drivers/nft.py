@@ -38,7 +38,7 @@ from stormcast.chaos.drivers.base import (
 from stormcast.chaos.drivers.netlink import is_there
 from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.drivers.selection import Statement, statements
-from stormcast.chaos.faults import Cut, Loss, Names, Partition, Rule
+from stormcast.chaos.faults import Cut, DropPackets, Loss, Names, PacketMatch, Partition, Rule
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.match import Match
 
@@ -309,6 +309,11 @@ class NftDriver:
             "partition": Partition(groups=tuple((name,) for name in names)),
             "loss": Loss(sources=names, dests=names, rate=0.5),
             "rule-drop": Rule(match=match),
+            "packets": DropPackets(
+                sources=names,
+                dests=names,
+                match=PacketMatch(to_ports=(80, 90), sizes=(40, 1500), nth=3),
+            ),
         }
         found: dict[str, str | None] = {}
         for feature, fault in tried.items():

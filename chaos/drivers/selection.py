@@ -86,7 +86,11 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
             *(Statement("", "", fault) for fault in blocks[:-1]),
             Statement("", "drop", blocks[-1]),
         ]
-    found: list[Statement] = []
+    found = [
+        Statement(packets_met(fault.match), "drop", fault_id)
+        for fault_id, fault in struck
+        if isinstance(fault, faults.DropPackets)
+    ]
     if _are_connections_told(state, source, dest):
         kind = f"{_raw('kind')} {wire.DATA:#x}"
         found.append(Statement(f"{_OURS} {kind}", _marked(DECIDE)))
@@ -104,6 +108,29 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
     elif slow_for_multicasts(state, source, dest) is not None:
         found.append(Statement("meta l4proto udp meta pkttype multicast", _marked(CHANCES)))
     return found
+
+
+def packets_met(match: faults.PacketMatch) -> str:
+    """Return the condition of the packets that a match selects."""
+    words: list[str] = []
+    if match.protocol == "icmp":
+        words.append("meta l4proto { icmp, ipv6-icmp }")
+    elif match.protocol:
+        words.append(f"meta l4proto {match.protocol}")
+    elif match.to_ports or match.from_ports:
+        words.append("meta l4proto { tcp, udp }")
+    for key, ends in (
+        ("th dport", match.to_ports),
+        ("th sport", match.from_ports),
+        ("meta length", match.sizes),
+    ):
+        if ends is not None:
+            first, last = ends
+            words.append(f"{key} {first}" if first == last else f"{key} {first}-{last}")
+    if match.nth is not None:
+        # Last: only what meets all else is counted.
+        words.append(f"numgen inc mod {match.nth} == {match.nth - 1}")
+    return " ".join(words)
 
 
 def _marked(mark: int) -> str:

@@ -208,6 +208,31 @@ FORGERIES: Final = ("message", "leave")
 sent a view to be let go."""
 
 
+PACKET_PROTOCOLS: Final = ("tcp", "udp", "icmp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketMatch:
+    """Selects packets by their headers, whatever is in them; all conditions must be met."""
+
+    protocol: str = ""
+    """One of PACKET_PROTOCOLS; empty: any."""
+    to_ports: tuple[int, int] | None = None
+    """First and last port of the receiver, of TCP and UDP."""
+    from_ports: tuple[int, int] | None = None
+    sizes: tuple[int, int] | None = None
+    """Least and most bytes, with the header of IP."""
+    nth: int | None = None
+    """Only each n-th of those that meet all else, counted for each sender and receiver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPackets(LinkFault):
+    """Packets that a match selects are lost. They need be no frames of ours."""
+
+    match: PacketMatch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(NetworkFault):
     """Does one thing to chosen frames."""
@@ -373,6 +398,7 @@ NetworkAction = (
     | Reorder
     | Corrupt
     | Bandwidth
+    | DropPackets
     | Listen
     | Replay
     | Forge

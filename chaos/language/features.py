@@ -20,6 +20,7 @@ FEATURES: Final[dict[str, str]] = {
     "reorder": "have frames overtake each other",
     "corrupt": "have frames arrive with a bit flipped",
     "bandwidth": "limit the bytes per second",
+    "packets": "drop packets by protocol, port, size and number, whatever is in them",
     "rule-drop": "drop frames that are known by themselves",
     "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
     "rule-over-members": "count the frames to several members in one rule, and know the "
@@ -44,6 +45,12 @@ ONLY_SIMULATED: Final = {
 }
 """Features that only the simulator has, and why."""
 
+ONLY_REAL: Final = {
+    "packets": "the simulator has frames, and no packets with ports; choose a rule, or use "
+    "--backend netns",
+}
+"""Features that the simulator alone lacks, and why."""
+
 _BY_FAULT: Final[dict[type, str]] = {
     faults.Partition: "partition",
     faults.Cut: "partition",
@@ -55,6 +62,7 @@ _BY_FAULT: Final[dict[type, str]] = {
     faults.Reorder: "reorder",
     faults.Corrupt: "corrupt",
     faults.Bandwidth: "bandwidth",
+    faults.DropPackets: "packets",
     faults.Pause: "pause",
     faults.Resume: "pause",
     faults.ChangeKeys: "change-keys",

@@ -161,6 +161,10 @@ def load_scenario(path: str | Path) -> Scenario:
 def parse_scenario(text: str, path: str = "<text>") -> Scenario:
     """Read a scenario from the text of its file; raises nothing but ConfigError."""
     root = compose(text, path, "scenario")
+    if root.has("guests"):
+        raise root.peek("guests").error(
+            "guests: this command plays members only; stormcast run plays a file with guests"
+        )
     found = {key.name: value for key, value in root.pairs()}
     # These two first: names and times are checked against them.
     cluster = CLUSTER.read(root.peek("cluster"))

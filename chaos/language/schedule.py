@@ -339,7 +339,20 @@ class _Plan:
 
 
 def format_plan(scenario: Scenario, seed: int) -> str:
-    """Return the timed steps and the loads as a table, in order of time."""
+    """Return the timed steps and the loads as a table, in order of time, below a line about the
+    cluster."""
+    cluster, limits = scenario.cluster, scenario.limits
+    head = (
+        f"{scenario.name}, seed {seed}: {len(cluster.members)} members "
+        f"({' '.join(cluster.members)}), {cluster.unicast or cluster.stack}, "
+        f"{cluster.timing} timing, at most {DURATION.write(limits.run)}, "
+        f"then {DURATION.write(limits.settle)} to settle"
+    )
+    return "\n".join([head, "", *plan_table(scenario, seed), ""])
+
+
+def plan_table(scenario: Scenario, seed: int) -> list[str]:
+    """Return the lines of a table of all timed steps and loads."""
     shapes = actions(scenario.cluster.members)
     rows = [(load.start, "", load.do, _load_words(load)) for load in scenario.workload]
     rows += [
@@ -350,17 +363,9 @@ def format_plan(scenario: Scenario, seed: int) -> str:
     table = [("at", "fault", "do", "what")]
     table += [(f"{at:.3f}s", fault or "-", do, what) for at, fault, do, what in rows]
     at, fault, do = (max(len(row[column]) for row in table) for column in range(3))
-    lines = [
+    return [
         f"{row[0]:>{at}}  {row[1]:<{fault}}  {row[2]:<{do}}  {row[3]}".rstrip() for row in table
     ]
-    cluster, limits = scenario.cluster, scenario.limits
-    head = (
-        f"{scenario.name}, seed {seed}: {len(cluster.members)} members "
-        f"({' '.join(cluster.members)}), {cluster.unicast or cluster.stack}, "
-        f"{cluster.timing} timing, at most {DURATION.write(limits.run)}, "
-        f"then {DURATION.write(limits.settle)} to settle"
-    )
-    return "\n".join([head, "", *lines, ""])
 
 
 def _words(action: Action | End, shapes: dict[str, Shape]) -> str:

@@ -25,8 +25,10 @@ from stormcast.node.reading.notations import (
     list_of,
     one_of,
     quantity,
+    size_range,
     some_of,
     whole,
+    whole_range,
     word,
 )
 from stormcast.node.reading.quantities import BANDWIDTH, DURATION, SHARE
@@ -130,6 +132,26 @@ def _match(members: Names) -> Shape:
     return Shape(Match, keys | {"connection": Key("connection", whole(1), None)})
 
 
+def _check_packets(item: Item, match: faults.PacketMatch) -> None:
+    if match == faults.PacketMatch():
+        raise item.error("match: it selects every packet; write a condition, or cut")
+    if match.protocol == "icmp" and (match.to_ports or match.from_ports):
+        raise item.refuse("icmp has no ports; leave them out, or write tcp or udp")
+
+
+_PACKETS: Final = Shape(
+    faults.PacketMatch,
+    {
+        "protocol": Key("protocol", one_of(faults.PACKET_PROTOCOLS, "protocol"), ""),
+        "to_port": Key("to_ports", whole_range(1, 65535), None),
+        "from_port": Key("from_ports", whole_range(1, 65535), None),
+        "size": Key("sizes", size_range(65535), None),
+        "nth": Key("nth", whole(2, 1_000_000), None),
+    },
+    _check_packets,
+)
+
+
 def actions(members: Names) -> dict[str, Shape]:
     """Return every word that may stand behind `do:`, with the keys that belong to it."""
     some, one = members_of(members), one_of(members, "member")
@@ -173,6 +195,7 @@ def actions(members: Names) -> dict[str, Shape]:
         "bandwidth": on_links(
             faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
         ),
+        "drop": on_links(faults.DropPackets, links | {"match": Key("match", _PACKETS.notation())}),
         "listen": on_links(faults.Listen, links),
         "replay": on_links(
             faults.Replay,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
+    from stormcast.chaos.plugin.guests import GuestMaker
     from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
 
 BACKENDS: Final = ("sim", "netns", "docker", "kubernetes")
@@ -26,6 +27,7 @@ SECTION: Final = "stormcast"
 _CLUSTERS: Final = pytest.StashKey["Clusters"]()
 """The clusters of a test, whichever way it has got the fixture: pytest lists among a test's
 `funcargs` only fixtures that it names, and not those that it asks for while it runs."""
+_GUESTS: Final = pytest.StashKey["GuestMaker"]()
 _IS_OVER: Final = pytest.StashKey[bool]()
 """Whether a test has failed or was skipped: what it did not come to is then not judged."""
 
@@ -82,10 +84,13 @@ def stormcast_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         clusters.close()
 
 
-def _judge(clusters: Clusters) -> None:
-    """Judge the clusters that were not judged yet; the test fails unless each holds."""
+def _judge(clusters: Clusters | None, guests: GuestMaker | None = None) -> None:
+    """Judge what was not judged yet; the test fails unless all of it holds."""
     try:
-        clusters.finish_all()
+        if clusters is not None:
+            clusters.finish_all()
+        if guests is not None:
+            guests.finish()
     except AssertionError as error:
         # Hide our frames from pytest's traceback: the text says everything.
         raise pytest.fail.Exception(str(error), pytrace=False) from None
@@ -99,6 +104,27 @@ def _slug(text: str) -> str:
 def stormcast_chaos(stormcast_cluster: Clusters) -> Chaos:
     """Faults for the cluster: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
     return stormcast_cluster.chaos
+
+
+@pytest.fixture
+def stormcast_guest(
+    request: pytest.FixtureRequest, stormcast_cluster: Clusters, tmp_path: Path
+) -> Iterator[GuestMaker]:
+    """Starts programs of others, as root: `guest(command="…", ready={"tcp": 6379})`."""
+    from stormcast.chaos.plugin.guests import GuestMaker  # noqa: PLC0415 see above
+
+    seed = request.config.getoption("--stormcast-seed")
+    guests = GuestMaker(tmp_path / "guests", request.path.parent, seed)
+    stormcast_cluster.guests = guests
+    request.node.stash[_GUESTS] = guests
+    yield guests
+    guests.close()
+
+
+@pytest.fixture
+def guest(stormcast_guest: GuestMaker) -> GuestMaker:
+    """`stormcast_guest`: starts programs of others, as root."""
+    return stormcast_guest
 
 
 @pytest.fixture
@@ -122,9 +148,7 @@ def _clusters(item: pytest.Item) -> Clusters | None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Judge the clusters of a test that did not do so itself: each cluster gets a verdict."""
     yield
-    clusters = _clusters(item)
-    if clusters is not None:
-        _judge(clusters)
+    _judge(_clusters(item), item.stash.get(_GUESTS, None))
 
 
 @pytest.hookimpl(wrapper=True)

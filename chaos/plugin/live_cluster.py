@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import pytest
 
@@ -21,6 +21,7 @@ from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
+from stormcast.chaos.plugin.words import plain, words_of
 from stormcast.chaos.records.directory import give_back, make_fresh, take
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.outcome import TRACE, RunOutcome, write_run
@@ -32,7 +33,6 @@ from stormcast.node.reading.notations import Plain
 PATIENCE: Final = 60.0
 """Seconds that a wait may take, unless a test says otherwise."""
 _LONGEST_NAME: Final = 40
-_PYTHON_WORDS: Final = {"source": "from", "dest": "to"}
 
 
 class VerdictError(AssertionError):
@@ -61,7 +61,7 @@ class LiveCluster:
     ) -> None:
         """Have members send to others, from now on: `rate`, `size`, `burst` and so on as in a
         workload."""
-        self.session.load("unicast", _words(words, count=count, source=source, dest=dest))
+        self.session.load("unicast", words_of(words, count=count, source=source, dest=dest))
 
     def multicast(
         self,
@@ -70,7 +70,7 @@ class LiveCluster:
         **words: str | int | Iterable[str],
     ) -> None:
         """Have members send to their group, from now on."""
-        self.session.load("multicast", _words(words, count=count, source=source))
+        self.session.load("multicast", words_of(words, count=count, source=source))
 
     def stop(self) -> None:
         """Stop all loads, however much of them was sent."""
@@ -213,6 +213,16 @@ def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
     return "\n".join([*lines, *directions])
 
 
+class Guests(Protocol):
+    """The guests of a test (guests.py)."""
+
+    def are_in(self, words: Mapping[str, Any]) -> bool:
+        """Whether an action names one."""
+
+    def begin(self, action: str, words: Mapping[str, Plain]) -> Fault:
+        """Begin an action."""
+
+
 class Fault:
     """A fault that was begun; it ends at the end of its `with` block."""
 
@@ -256,9 +266,12 @@ class Chaos:
 
     def do(self, action: str, **words: Any) -> Fault:  # noqa: ANN401 any quantity of a scenario
         """Begin any action that a timeline may have, in the words of scenario files."""
+        guests = self._clusters.guests
+        if guests is not None and (guests.are_in(words) or not self._clusters.has_any):
+            return guests.begin(action, words_of(words))
         cluster = self._clusters.current
         try:
-            return Fault(cluster, cluster.session.begin(action, _words(words)))
+            return Fault(cluster, cluster.session.begin(action, words_of(words)))
         except Unsupported as error:
             pytest.skip(str(error))
 
@@ -304,7 +317,7 @@ class Chaos:
         **match: Any,  # noqa: ANN401 any condition
     ) -> Fault:
         """Do something to chosen frames: `rule("drop", kind="DATA", seqno=1, source="n0")`."""
-        words: dict[str, Any] = {"does": does, "match": _words(match)}
+        words: dict[str, Any] = {"does": does, "match": words_of(match)}
         given = {"delay": delay, "copies": copies if copies > 1 else 0, "times": times}
         return self.do("rule", **words, **{key: value for key, value in given.items() if value})
 
@@ -348,6 +361,8 @@ class Clusters:
         self, *, backend: str, seed: int, name: str, folder: Path, is_kept: bool, replay: str
     ) -> None:
         self.chaos = Chaos(self)
+        self.guests: Guests | None = None
+        """The guests of the test, if it has any; they are struck by the same `chaos`."""
         self.is_kept = is_kept
         self._backend = backend
         self._seed = seed
@@ -424,6 +439,11 @@ class Clusters:
             raise VerdictError(explained(outcome, directions))
 
     @property
+    def has_any(self) -> bool:
+        """Whether a cluster was made."""
+        return bool(self._made)
+
+    @property
     def current(self) -> LiveCluster:
         """The cluster that was made last."""
         assert self._made, "there is no cluster yet: make one, such as cluster(members=3)"
@@ -458,7 +478,7 @@ class Clusters:
         return "\n".join(self.directions(made.folder, self._replay))
 
     def _scenario(self, words: dict[str, Any], guarantees: tuple[str, ...]) -> Scenario:
-        cluster = CLUSTER.read(PlainItem(_plain(words), "cluster"))
+        cluster = CLUSTER.read(PlainItem(plain(words), "cluster"))
         name = self._name[:_LONGEST_NAME].strip("-") or "cluster"
         scenario = Scenario(name=name, guarantees=guarantees, cluster=cluster)
         if guarantees:
@@ -477,21 +497,3 @@ class Clusters:
             pytest.fail(f"there is no {backend.name} here: {why}", pytrace=False)
         self._backends.append(backend)
         return backend
-
-
-def _words(words: Mapping[str, Any], **more: Any) -> dict[str, Plain]:  # noqa: ANN401 any quantity
-    """Return arguments under the keys, and in the form, that scenario files have."""
-    named = {_PYTHON_WORDS.get(key, key): value for key, value in {**more, **words}.items()}
-    return {key: _plain(value) for key, value in named.items()}
-
-
-def _plain(value: Any) -> Plain:  # noqa: ANN401 what YAML has
-    """Turn sets and tuples into lists, in an order that does not change."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, set | frozenset):
-        return [_plain(one) for one in sorted(value)]
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(one) for one in value]
-    assert isinstance(value, str | int), f"{value!r}: write a quantity with its unit, as a text"
-    return value

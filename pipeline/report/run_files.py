@@ -14,6 +14,7 @@ from stormcast.findings import RUN, Finding, Verdict
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
 from stormcast.pipeline.findings import SPARK, read_finding
 from stormcast.pipeline.measured import BadMetrics, Metrics, read_metrics
+from stormcast.pipeline.report.history_file import Clients, read_clients
 
 HOLDS: Final = "holds"
 UNKNOWN: Final = "unknown"
@@ -122,6 +123,8 @@ class Kept:
     cluster: Mapping[str, Any] = field(default_factory=dict)
     """The section `cluster` of the scenario: stack, protocol, timing."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    clients: Clients | None = None
+    """What clients of guests did; None in runs of members."""
     doubts: tuple[str, ...] = ()
     """Reasons why a verdict in the directory is not believed, or cannot be checked."""
 
@@ -139,6 +142,8 @@ class Kept:
     def protocol(self) -> str:
         """The protocol under test, as named by chaos-test: that of a group, or the generation of
         unicast if members form no group."""
+        if self.clients is not None:
+            return f"guests, {self.clients.model or 'no model'}"
         stack, unicast = self.cluster.get("stack"), self.cluster.get("unicast")
         if not self.is_group:
             return str(unicast or "UNICAST3")
@@ -192,6 +197,7 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
             str(name): str(value)
             for name, value in _mapping(_json(directory / "versions.json")).items()
         },
+        clients=read_clients(directory, _mapping(_json(directory / "verdict.json"))),
         doubts=(*_doubts(own, digest, "the run"), *_doubts(verified, digest, "Spark")),
     )
 

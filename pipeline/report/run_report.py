@@ -13,6 +13,7 @@ from stormcast.pipeline.measured import Breach, Metrics
 from stormcast.pipeline.report import heatmap, quantities, timelines, wording
 from stormcast.pipeline.report.fault_section import fault_section, struck_section
 from stormcast.pipeline.report.markup import Markup, join, tag
+from stormcast.pipeline.report.operations import operations_section
 from stormcast.pipeline.report.page import chip, figure, headline, page, section, tone, word
 from stormcast.pipeline.report.plot import WIDTHS, Width
 from stormcast.pipeline.report.run_files import UNSUPPORTED, Kept
@@ -28,7 +29,10 @@ def run_report(kept: Kept) -> str:
     """Return the page of one run."""
     metrics = _with_own_breaches(kept)
     parts = [_proofs(kept), _guarantees(kept)]
-    if metrics is None:
+    if kept.clients is not None:
+        parts.append(operations_section(kept.clients, kept.verdict.findings))
+        parts += struck_section(kept)
+    elif metrics is None:
         parts.append(
             section("What happened", None, tag("p", kept.no_metrics, class_="quiet"), id_="none")
         )
@@ -85,9 +89,11 @@ def _figures(kept: Kept) -> Markup | None:
     told: list[tuple[str, str]] = []
     if metrics is not None:
         told.append(("members", quantities.count(len(metrics.names))))
-    if verdict.messages is not None:
+    if kept.clients is not None:
+        told.append(("operations", quantities.count(len(kept.clients.spans))))
+    elif verdict.messages is not None:
         told.append(("messages sent", quantities.count(verdict.messages)))
-    if verdict.delivered is not None:
+    if kept.clients is None and verdict.delivered is not None:
         told.append(("deliveries", quantities.count(verdict.delivered)))
     if metrics is not None and metrics.latency_whole is not None:
         whole = metrics.latency_whole
@@ -315,7 +321,7 @@ def _facts(kept: Kept) -> Markup:
     verdict = kept.verdict
     facts: list[tuple[str, Markup | str]] = [
         ("scenario", verdict.scenario),
-        ("stack", f"{kept.protocol}, {kept.timing} clock"),
+        ("stack", kept.protocol + ("" if kept.clients else f", {kept.timing} clock")),
         ("backend", verdict.backend or "–"),
         ("seed", "–" if verdict.seed is None else str(verdict.seed)),
         ("dice", verdict.fate),
@@ -350,6 +356,10 @@ def again(kept: Kept) -> str:
     directory = shlex.quote(kept.directory)
     if kept.verdict.backend == "sim":
         return f"stormcast replay {directory}"
+    if kept.clients is not None:
+        # The kept file is not beside the files that its commands may name.
+        file = shlex.quote(kept.clients.file or f"{kept.directory}/scenario.yaml")
+        return f"stormcast run {file} --seed {kept.verdict.seed}"
     dice = "" if kept.verdict.fate == "xxh3" else f" --fate {shlex.quote(kept.verdict.fate)}"
     backend = kept.verdict.backend and f" --backend {shlex.quote(kept.verdict.backend)}"
     return f"stormcast run {directory}/scenario.yaml{backend} --seed {kept.verdict.seed}{dice}"

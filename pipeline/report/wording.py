@@ -41,6 +41,11 @@ GUARANTEES: Final = {
     ),
     "S1": ("Unread", "Nobody but members reads what is sent."),
     "T1": ("Total order", "All members deliver everything in one order."),
+    "H1": ("Register", "There is an order in which each read finds what was written last."),
+    "H2": ("Set", "What was added and acknowledged is there, and nothing else."),
+    "H3": ("Queue", "Nothing is lost, delivered twice, or out of its producer's order."),
+    "H4": ("Transactions on lists", "There is an order that explains every read."),
+    "H5": ("Ready again", "A guest is ready in time after the last fault, and stays so."),
     RUN: ("The run itself", "Whether it can prove anything at all."),
 }
 """By id of a guarantee: its title and promise in short; docs/guarantees.md has the exact text."""

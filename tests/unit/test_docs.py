@@ -26,6 +26,7 @@ from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.campaigns.library import library
 from stormcast.chaos.campaigns.live import ACTS, KINDS, NO_MACHINE_HAS, live_runs
 from stormcast.chaos.campaigns.museum import EXHIBITS
+from stormcast.chaos.guests.scenario import load_guests, parse_guests
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS
 from stormcast.chaos.language.scenario import (
     BUDGET,
@@ -598,7 +599,7 @@ def yaml_examples() -> list[str]:
     return [
         example
         for path in PAGES
-        if path.name != "soak.md"  # Its example is a storm.
+        if path.name not in ("soak.md", "guests.md")  # A storm; guests in place of members.
         for example in re.findall(
             r"^```yaml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE
         )
@@ -623,6 +624,12 @@ def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
     storm = parse_storm(example)
     assert storm == Storm(cluster=storm.cluster)
     assert {f"`{kind}`" for kind in KINDS_OF_STORMS} <= set(re.findall(r"`[a-z-]+`", text))
+
+
+def test_the_example_of_guests_is_the_file_that_is_shown_to_fail() -> None:
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", page("guests.md"), re.DOTALL | re.MULTILINE)
+    told, shown = parse_guests(example), load_guests(ROOT / "examples/redis/failover.yaml")
+    assert replace(told, about=shown.about) == shown
 
 
 def test_every_word_of_a_timeline_has_an_example() -> None:

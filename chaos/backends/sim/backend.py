@@ -26,7 +26,7 @@ from stormcast.chaos.backends.sim.lease import Lease
 from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.backends.sim.world import World
-from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.features import FEATURES, ONLY_REAL
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 from stormcast.node.keys.cluster_keys import ClusterKey
@@ -70,7 +70,7 @@ class SimBackend:
 
     def features(self) -> Mapping[str, str | None]:
         """Return all features: the simulator has each of them."""
-        return dict.fromkeys(FEATURES)
+        return {**dict.fromkeys(FEATURES), **ONLY_REAL}
 
     def open(self, plan: ClusterPlan) -> None:
         """Make the world of a cluster, in which no member runs yet."""

@@ -1,0 +1,23 @@
+"""`stormcast run`: one scenario, and a page about it where its guests have a history.
+
+This is glue: the rig knows nothing of reports.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stormcast.chaos.commands import run as command
+
+
+def run(argv: list[str]) -> int:
+    """Run `stormcast run`."""
+    return command.run(argv, _report)
+
+
+def _report(directory: Path) -> Path:
+    # Most runs are without: it takes a moment to import.
+    from stormcast.pipeline.report.writing import write_report  # noqa: PLC0415
+
+    write_report(directory)
+    return directory / "report.html"
