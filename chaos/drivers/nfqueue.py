@@ -36,7 +36,7 @@ from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.faults.fate import jhash_fate
 from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, FrameOutcome
 from stormcast.chaos.faults.paths import PathMaker
-from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.network_state import FRAMES, PACKETS, NetworkState
 from stormcast.node.core.errors import NodeError
 
 BURST: Final = 128
@@ -147,7 +147,7 @@ class Port:
         if place is None or ways is None:
             queue.accept(packet)
             return
-        outcome = self._driver.decide(ways, mark, view, place)
+        outcome = self._driver.decide(ways, mark, view, place, packet)
         if outcome.does == DROP:
             queue.drop(packet)
         elif outcome.does == HOLD:
@@ -243,6 +243,7 @@ class NfqueueDriver:
         self._heap: list[Due] = []
         self._order = count()
         self._held: dict[str, list[HeldPacket]] = {}
+        self._dice = FRAMES
         self._timer: Handle | None = None
         self._timer_at = 0.0
         self._now = 0.0
@@ -281,6 +282,7 @@ class NfqueueDriver:
         ports = [port for port in self._ports if port.site.name in state.members]
         await at_once(self._serve(port) for port in ports if self._is_needed(state, port))
         # From here on there is no `await`: all sites change at one moment.
+        self._dice = state.dice
         ended = self._maker.renew(state.seed, state.faults)
         places = {
             packets.packed(address): name
@@ -359,13 +361,17 @@ class NfqueueDriver:
 
     # -- Packets -----------------------------------------------------------------------------------
 
-    def decide(self, ways: Ways, mark: int, view: memoryview, place: Offsets) -> FrameOutcome:
+    def decide(
+        self, ways: Ways, mark: int, view: memoryview, place: Offsets, packet: int
+    ) -> FrameOutcome:
         """Decide the outcome of a packet, by its mark: with or without rules and losses."""
         path, size = ways.path(place), len(view)
         if mark == DECIDE and place.frame:
             frame = packets.preamble(view, place)
             return self._decider.decide(path, frame, size, self._now)
         known = packets.identity(view, place)
+        if known is None and self._dice == PACKETS:
+            known = packets.numbered(packet, place)
         return self._decider.after_losses(path, known, size, self._now)
 
     def let_go(self, ways: Ways | None, place: Offsets) -> FrameOutcome:

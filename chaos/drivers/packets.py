@@ -94,6 +94,14 @@ def identity(packet: Bytes, place: Offsets) -> bytes | None:
     return number.rjust(wire.IDENTITY_SIZE, b"\0")
 
 
+def numbered(packet: int, place: Offsets) -> bytes | None:
+    """Return the identity of a datagram that is no frame of ours: its number in its queue, so that
+    each one meets a fate of its own. None for any other packet."""
+    if place.protocol != UDP or place.frame:
+        return None
+    return packet.to_bytes(wire.IDENTITY_SIZE, "big")
+
+
 def packed(address: str) -> bytes:
     """Return an address in its packed form."""
     return ip_address(address).packed

@@ -24,7 +24,7 @@ from stormcast.chaos.drivers.base import (
 )
 from stormcast.chaos.faults import Rule
 from stormcast.chaos.faults.fate import fate_key, threshold
-from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.network_state import PACKETS, NetworkState
 from stormcast.node.core import wire
 from stormcast.node.core.match import Matcher
 
@@ -144,7 +144,14 @@ def _loss(state: NetworkState, fault: str, dest: str, rate: float) -> Iterator[S
     elif below > 1:
         # A chance of one in four billion is taken for none.
         dice = f"mod {_DICE} seed {seed:#x} <= {below - 2}"
-        for key in (f"meta l4proto udp jhash {IDENTITY}", *_SEGMENTS):
+        keys = [f"meta l4proto udp jhash {IDENTITY}", *_SEGMENTS]
+        if state.dice == PACKETS:
+            # What others' datagrams begin with may be the same in all of them, and in a repeat.
+            yield Statement(
+                f"meta l4proto udp numgen random mod {_DICE} <= {below - 2}", "drop", fault
+            )
+            del keys[0]
+        for key in keys:
             yield Statement(f"{key} {dice}", "drop", fault)
 
 

@@ -25,6 +25,9 @@ from stormcast.node.reading.yaml_nodes import compose
 
 FAULT_ID: Final = re.compile(rf"(?!{BASE}$)[a-z][a-z0-9-]{{0,{MAX_NAME - 1}}}")
 """A fault's id: what a scenario names, or `f1`, `f2` … by which the schedule numbers faults."""
+FRAMES: Final = "frames"
+PACKETS: Final = "packets"
+DICE: Final = (FRAMES, PACKETS)
 _MEMBER_REMEDY: Final = f"write letters, digits, dots and dashes, {MAX_NAME} at most"
 _ID_REMEDY: Final = (
     f"a fault's id has small letters, digits and dashes, {MAX_NAME} at most, and is not {BASE}"
@@ -46,6 +49,9 @@ class NetworkState:
     """The seed of the dice (`fate_key` in chaos/faults/fate.py)."""
     netem: bool = False
     """Whether the kernel of every member can delay packets, and shall do so."""
+    dice: str = FRAMES
+    """For what a die is thrown: for `frames`, whose bytes say which they are, so that equal ones
+    meet equal fates; or for `packets`, each anew, where members are not of Stormcast."""
 
     def struck(self, dest: str) -> Iterator[tuple[str, str, NetworkFault]]:
         """Yield each fault that acts on frames to one member: its id, the sender, the fault."""
@@ -73,13 +79,15 @@ class NetworkState:
             "seed": self.seed,
             "netem": self.netem,
         }
+        if self.dice != FRAMES:
+            whole["dice"] = self.dice
         return "".join(f"{key}: {flow(value)}\n" for key, value in whole.items())
 
 
 def parse_state(text: str) -> NetworkState:
     """Read a state from its text; raises nothing but ConfigError."""
     root = compose(text, "state", "scenario")
-    found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ())
+    found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ("dice",))
     # Names and ids become words of the kernel's rules: whatever is no word is refused here.
     members = tuple(item.word(NAME, _MEMBER_REMEDY) for item in found["members"].items())
     shapes = actions(members)
@@ -98,6 +106,7 @@ def parse_state(text: str) -> NetworkState:
         faults=faults,
         seed=found["seed"].whole(0, (1 << 63) - 1),
         netem=found["netem"].flag(),
+        dice=found["dice"].one_of(DICE, "dice") if "dice" in found else FRAMES,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stormcast.chaos import faults
-from stormcast.chaos.language.network_state import NetworkState, parse_state
+from stormcast.chaos.language.network_state import PACKETS, NetworkState, parse_state
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
 
@@ -27,6 +29,12 @@ def test_a_state_reads_back_from_its_text() -> None:
     assert parse_state(STATE.to_text()) == STATE
 
 
+def test_a_state_says_for_what_dice_are_thrown_where_that_is_not_for_frames() -> None:
+    assert "dice" not in STATE.to_text()
+    by_packets = replace(STATE, dice=PACKETS)
+    assert parse_state(by_packets.to_text()) == by_packets
+
+
 def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults() -> None:
     struck = [(fault, source) for fault, source, _what in STATE.struck("n2")]
     assert struck == [("f1", "n0"), ("f1", "n1"), ("f2", "n0"), ("first", "n0"), ("first", "n1")]
@@ -40,6 +48,7 @@ def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults()
         ("members: ", "people: "),
         ("5%", "105%"),
         ("netem: true", "netem: yes"),
+        ("netem: true", "netem: true\ndice: coins"),
         ("198.18.0.", "198.18.1000."),
         ("id: first", 'id: "first\\nadd table inet left"'),
         ("id: first", "id: 'a\" ; }'"),

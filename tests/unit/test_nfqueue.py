@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ from stormcast.chaos.faults import (
 )
 from stormcast.chaos.faults.fate import jhash_fate
 from stormcast.chaos.faults.paths import PathMaker
-from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.network_state import PACKETS, NetworkState
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.match import Match
@@ -573,6 +574,23 @@ def test_a_packet_that_nft_has_thrown_for_is_not_thrown_for_again() -> None:
     packet = rig.come(frame(1), mark=CHANCES)
     rig.clock.advance(0.1)
     assert rig.said() == [(0.01, "accept", packet)]
+
+
+def test_a_datagram_of_others_has_a_fate_where_dice_are_thrown_for_packets() -> None:
+    foreign = bytes.fromhex("28a3") + bytes(60)
+    half = Delay(delay=0.01, jitter=0.5, **ENDS)
+    rig = Rig()
+    rig.apply(f1=half)
+    for _each in range(20):
+        rig.come(foreign)
+    rig.clock.advance(1.0)
+    assert {at for at, _verdict, _packet in rig.said()} == {0.01}, "it has no fate of its own"
+    rig = Rig()
+    do(rig.driver.apply(replace(state(f1=half), dice=PACKETS), LEASE))
+    for _each in range(20):
+        rig.come(foreign)
+    rig.clock.advance(1.0)
+    assert len({at for at, _verdict, _packet in rig.said()}) > 15
 
 
 def test_occurrences_are_counted_over_all_receivers_and_through_other_changes() -> None:

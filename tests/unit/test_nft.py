@@ -41,7 +41,7 @@ from stormcast.chaos.drivers.nft import (
 from stormcast.chaos.drivers.selection import IDENTITY, statements
 from stormcast.chaos.faults import Link, NetworkFault, Rule
 from stormcast.chaos.faults.fate import fate_key
-from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.network_state import PACKETS, NetworkState
 from stormcast.node.core import wire
 from stormcast.node.core.match import Match
 
@@ -140,6 +140,17 @@ def test_a_share_is_a_bound_of_the_kernels_scaled_hash(rate: float, expected: st
 def test_a_loss_of_nothing_is_none() -> None:
     assert written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=0.0)) == []
     assert written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=2**-40)) == []
+
+
+def test_packets_of_others_are_thrown_for_anew_each_time() -> None:
+    acting = state(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=0.5))
+    frames = [each.condition for each in statements(acting, "n1", "n0")]
+    found = statements(replace(acting, dice=PACKETS), "n1", "n0")
+    conditions = [each.condition for each in found]
+    assert conditions[0].startswith("meta l4proto udp numgen random mod ")
+    assert conditions[0].rpartition("<= ")[2] == frames[0].rpartition("<= ")[2]
+    assert conditions[1:] == frames[1:], "segments of TCP differ from their repeats anyway"
+    assert {each.fault for each in found} == {"f1"}
 
 
 def test_the_order_is_cuts_then_rules_by_age_then_losses_then_other_chances() -> None:
