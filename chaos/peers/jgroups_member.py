@@ -1,4 +1,4 @@
-"""How a member of JGroups is started: its own stack, and the few settings that are changed in it."""
+"""How a member of JGroups is started: its own stack, and the few settings changed in it."""
 
 from __future__ import annotations
 
