@@ -95,7 +95,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         type=Path,
         metavar="DIR",
         help=f"where the runs are kept (default runs/{BATCH}, or with -2 … where that is there); "
-        "runs that are there already are not played again",
+        "runs that are there already, and not unknown, are not played again",
     )
     parser.add_argument(
         "--write",

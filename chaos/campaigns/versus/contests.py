@@ -18,6 +18,9 @@ from stormcast.chaos.session.plans import cluster_plan
 
 JUDGED: Final = ("G1", "G2", "G3", "G4", "G8", "A1", "V1", "V2", "V3", "V4")
 """What an application can see. All other guarantees speak of frames, acks and windows."""
+PATIENCE: Final = 40.0
+"""Seconds that a run may last longer than its file says, so that what is repaired late has time to
+be. What has to be there by when is said by `expect`, and stays as it is."""
 BUNDLED: Final = (("UDP", (("bundler", "transfer-queue"), ("offload", "never"))),)
 """Settings of Stormcast's UDP: frames share datagrams, as they do when nothing is struck, and as
 JGroups' do. And each datagram is a packet of its own, or a fault would strike several at once."""
@@ -82,8 +85,15 @@ def on_stack(scenario: Scenario, stack: str) -> Scenario:
         scenario.cluster, timing="fast", stack=stack, max_batch=None, protocols=protocols
     )
     judged = tuple(name for name in scenario.guarantees if name in JUDGED)
+    limits = replace(
+        scenario.limits,
+        run=scenario.limits.run + PATIENCE,
+        settle=max(scenario.limits.settle, PATIENCE),
+    )
     # The run directory keeps the changed scenario, not the text of the file.
-    return replace(scenario, cluster=cluster, guarantees=judged, budget=None, text="")
+    return replace(
+        scenario, cluster=cluster, guarantees=judged, limits=limits, budget=None, text=""
+    )
 
 
 def _means_nothing(scenario: Scenario) -> str:

@@ -30,15 +30,17 @@ Begins = Callable[[Contest, str], None]
 def play_all(
     contests: Iterable[Contest], seed: int, out: Path, features: Features, begins: Begins
 ) -> Iterator[Row]:
-    """Play each contest by both; yields a row per run. What `out` has a row of is not played
-    again."""
+    """Play each contest by both; yields a row per run. What `out` has a row of is not played again,
+    unless that one proves nothing."""
     for contest in contests:
         for system in SYSTEMS:
             directory = out / directory_of(contest.name, contest.stack, system)
             if (directory / ROW).exists():
-                yield read_row(directory / ROW)
-                continue
-            # What a broken-off comparison has left of this run.
+                row = read_row(directory / ROW)
+                if row.verdict != "unknown":
+                    yield row
+                    continue
+            # It is unknown, or what a broken-off comparison has left.
             if (directory / BEGUN).exists():
                 rmtree(directory)
             begins(contest, system)

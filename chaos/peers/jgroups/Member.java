@@ -99,9 +99,9 @@ public final class Member {
         }
         GMS membership = stack.findProtocol(GMS.class);
         if (membership != null) bounds.put("merge", membership.getMergeTimeout() / 1e3);
-        // NAKACK2 and UNICAST3 look for what is missing, or unacked, in this interval.
-        bounds.put("request_spacing", 0.5);
-        bounds.put("resend_within", 1.0);
+        // A lost last message may be repaired only by a later round of STABLE. No application can see
+        // that one is missing, so a rig is to wait for some rounds before it takes silence for the end.
+        bounds.put("resend_within", 12.0);
         List<String> protocols = new ArrayList<>();
         for (Protocol each : stack.getProtocols()) protocols.add(each.getName());
         Map<String, Object> jgroups = new LinkedHashMap<>();
