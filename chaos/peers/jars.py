@@ -16,11 +16,12 @@ from stormcast.node.core.errors import NodeError
 
 FETCH_SECONDS: Final = 300
 COMPILE_SECONDS: Final = 120
-_SHOWN_LINES: Final = 6
+_SHOWN: Final = 200
+"""Characters of what a program has said that an error shows."""
 
 
 class JarError(NodeError):
-    """A peer cannot be had on this machine; the first line says why, with the remedy."""
+    """A peer cannot be had on this machine; one line says why, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def _jar(artifact: Artifact) -> Path:
     aside = jar.parent / f"fetched-{os.getpid()}"
     copy = ["mvn", "dependency:copy", *words, f"-DoutputDirectory={aside}"]
     try:
-        _run(copy, f"{artifact.coordinates} could not be fetched", FETCH_SECONDS)
+        failure = f"{artifact.coordinates} could not be fetched"
+        _run(copy, failure, "look whether Maven reaches a repository", FETCH_SECONDS)
         (aside / artifact.file).replace(jar)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -94,7 +96,8 @@ def _classes(jars: Sequence[Path], sources: Sequence[Path]) -> Path:
         aside = folder.with_name(f"{folder.name}-{os.getpid()}")
         path = os.pathsep.join(map(str, jars))
         words = ["javac", "-nowarn", "-cp", path, "-d", str(aside), *map(str, sources)]
-        _run(words, f"{sources[0].name} could not be compiled", COMPILE_SECONDS)
+        failure = f"{sources[0].name} could not be compiled"
+        _run(words, failure, "install a JDK of version 17 or newer", COMPILE_SECONDS)
         try:
             aside.rename(folder)
         except OSError:
@@ -103,13 +106,13 @@ def _classes(jars: Sequence[Path], sources: Sequence[Path]) -> Path:
     return folder
 
 
-def _run(words: list[str], failure: str, timeout: float) -> None:
+def _run(words: list[str], failure: str, remedy: str, timeout: float) -> None:
     try:
         done = subprocess.run(  # noqa: S603 an argv of our own making
             words, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        raise JarError(f"{failure}: {words[0]} took more than {timeout:.0f} s") from None
+        raise JarError(f"{failure}: {words[0]} took more than {timeout:.0f} s; {remedy}") from None
     if done.returncode:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise JarError("\n    ".join([f"{failure}:", *lines[:_SHOWN_LINES]]))
+        said = " ".join((done.stdout + done.stderr).split())[:_SHOWN]
+        raise JarError(f"{failure} ({said}); {remedy}")

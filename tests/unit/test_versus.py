@@ -160,6 +160,26 @@ def test_without_a_jdk_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         class_path(ARTIFACTS, [])
 
 
+def test_what_maven_or_javac_say_is_one_line_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for program in ("mvn", "javac", "java"):
+        (tmp_path / program).write_text("#!/bin/sh\necho '[ERROR] no route'\necho more\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    with pytest.raises(JarError) as fetched:
+        class_path(ARTIFACTS[:1], [])
+    assert str(fetched.value) == (
+        "org.jgroups:jgroups:5.5.3.Final could not be fetched ([ERROR] no route more); look whether "
+        "Maven reaches a repository"
+    )
+    (tmp_path / "One.java").write_text("no Java\n")
+    with pytest.raises(JarError, match=r"could not be compiled .*; install a JDK of version 17"):
+        class_path((), [tmp_path / "One.java"])
+    assert [path.name for path in (tmp_path / "cache/stormcast/peers").iterdir()] == []
+
+
 # -- Rows and the page ---------------------------------------------------------------------------
 
 
