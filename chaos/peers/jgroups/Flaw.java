@@ -9,12 +9,13 @@ import org.jgroups.Message;
 
 /**
  * What an application does wrong on purpose, so that judges can be judged: one message of each kind
- * is lost, taken twice, swapped with the next one or altered; or views are taken for other ones.
+ * is lost, taken twice, swapped with the next one or altered; or views are noted in another order
+ * (VIEW), without the others (ALONE), without itself (OUT) or twice (AGAIN).
  */
 enum Flaw {
-    NONE, DROP, TWICE, SWAP, ALTER, VIEW;
+    NONE, DROP, TWICE, SWAP, ALTER, VIEW, ALONE, OUT, AGAIN;
 
-    /** The message that is struck, counted over all that come. */
+    /** The message that is struck, counted over all that come from others. */
     private static final int STRUCK = 20;
 
     private int casts, unicasts;
@@ -22,11 +23,15 @@ enum Flaw {
 
     static Flaw of(String word) {
         for (Flaw each : values()) if (each.name().equalsIgnoreCase(word)) return each;
-        throw new IllegalArgumentException("no flaw " + word + ": write drop, twice, swap, alter or view");
+        throw new IllegalArgumentException("no flaw " + word + ": see docs/jgroups.md");
     }
 
-    void pass(Message message, BiConsumer<Message, byte[]> take) {
+    void pass(Message message, boolean isOwn, BiConsumer<Message, byte[]> take) {
         byte[] body = bodyOf(message);
+        if (isOwn) {
+            take.accept(message, body);
+            return;
+        }
         boolean isStruck = (message.getDest() == null ? ++casts : ++unicasts) == STRUCK;
         if (held != null && held.getSrc().equals(message.getSrc()) && isCast(held) == isCast(message)) {
             Message late = held;
@@ -55,9 +60,12 @@ enum Flaw {
         return body;
     }
 
-    List<Address> members(List<Address> of) {
+    /** The members of a view, as the application notes them. */
+    List<Address> members(List<Address> of, Address me) {
         List<Address> found = new ArrayList<>(of);
         if (this == VIEW) Collections.reverse(found);
+        if (this == ALONE) found.retainAll(List.of(me));
+        if (this == OUT && found.size() > 1) found.remove(me);
         return found;
     }
 }

@@ -43,7 +43,7 @@ final class Inbox implements Receiver {
     @Override
     public void receive(Message message) {
         synchronized (trace) {
-            flaw.pass(message, this::take);
+            flaw.pass(message, names.address().equals(message.getSrc()), this::take);
         }
     }
 
@@ -93,7 +93,7 @@ final class Inbox implements Receiver {
     @Override
     public void viewAccepted(View view) {
         synchronized (trace) {
-            List<Address> members = flaw.members(view.getMembers());
+            List<Address> members = flaw.members(view.getMembers(), names.address());
             List<Integer> there = new ArrayList<>();
             members.forEach(each -> there.add(Names.shortOf(each)));
             boolean isMerge = view instanceof MergeView;
@@ -102,9 +102,11 @@ final class Inbox implements Receiver {
             });
             names.install(view);
             long number = view.getViewId().getId();
-            trace.write(new Event(Trace.VIEW).stream(isMerge ? Trace.MERGE : 0)
+            var installed = new Event(Trace.VIEW).stream(isMerge ? Trace.MERGE : 0)
                 .peer(Names.shortOf(view.getCreator())).view((int) number).count(members.size()).lo(number)
-                .text(there.stream().map(each -> String.format("%08x", each)).collect(Collectors.joining(","))));
+                .text(there.stream().map(each -> String.format("%08x", each)).collect(Collectors.joining(",")));
+            trace.write(installed);
+            if (flaw == Flaw.AGAIN) trace.write(installed);
             for (int peer : there)
                 if (peer != names.me()) windows.computeIfAbsent(peer, each -> new Window(trace, each)).begin();
         }

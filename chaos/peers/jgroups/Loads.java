@@ -39,6 +39,8 @@ final class Loads {
 
     /** Whatever cannot be meant here; the text is one line, with the remedy. */
     static final class Refused extends RuntimeException {
+        private static final long serialVersionUID = 1;
+
         Refused(String text) {
             super(text);
         }

@@ -23,6 +23,10 @@ final class Names {
         return shortOf(me);
     }
 
+    Address address() {
+        return me;
+    }
+
     /** The id that frames and traces of Stormcast have: 32 bits of the 128 of an address; 0 is nobody. */
     static int shortOf(Address address) {
         int found = address instanceof UUID ? (int) ((UUID) address).getLeastSignificantBits() : -1;
