@@ -7,9 +7,13 @@ import stormcast.Trace.Event;
  * its view lost the sender or got it back, or was a merge. Each part is an epoch of the trace.
  *
  * <p>JGroups does not tell where a part begins. So a part is opened in the trace when the first
- * message of it comes, right before that message; if none comes, where the last part ended.
+ * message of it comes, right before that message. If none comes, nobody knows where it would have
+ * begun: of what was sent before the receiver had the sender nothing is then owed.
  */
 final class Window {
+    /** The highest number that a trace may hold. */
+    private static final long NOBODY_KNOWS = (1L << 62) - 1;
+
     private final Trace trace;
     private final int peer;
     private int epoch;
@@ -40,14 +44,14 @@ final class Window {
     /** The application was told of a break. */
     void end(String why, int view) {
         if (isEnded) return;
-        open(reached);
+        open(NOBODY_KNOWS);
         trace.write(conn(Trace.RECEIVER_REMOVED, view).lo(reached).text(why));
         isEnded = true;
     }
 
     /** At the end of a run: also what brought nothing is there to be judged. */
     void settle() {
-        if (!isEnded) open(reached);
+        if (!isEnded) open(NOBODY_KNOWS);
     }
 
     /** Note a message that came; returns its epoch. */
