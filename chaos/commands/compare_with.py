@@ -7,16 +7,19 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from signal import SIGINT, SIGTERM
+from types import FrameType
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.backends.netns.backend import features_here
 from stormcast.chaos.backends.netns.running import what_is_missing
-from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.versus.contests import Contest, LeftOut, contests
 from stormcast.chaos.campaigns.versus.page import cells, check_place, written
 from stormcast.chaos.campaigns.versus.playing import play_all
@@ -115,8 +118,6 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"there is no peer {args.peer!r}: {near}")
     if args.write is not None:
         check_place(args.write.read_text(), str(args.write))
-    if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
 
 
 def _compare(
@@ -134,9 +135,12 @@ def _compare(
     def begins(contest: Contest, system: str) -> None:
         progress(f"{len(done)} of {total}: {contest.name} on {contest.stack}, {system}")
 
-    with sigterm_interrupts():
+    with _interrupts() as interrupts:
         for row in play_all(played, args.seed, out, features, begins):
-            done.append(row)  # noqa: PERF402 `begins` says how many there are
+            if interrupts:
+                # It came when the run could not be cut short in order: this one is unknown.
+                raise KeyboardInterrupt
+            done.append(row)
     end_progress()
     if args.write is not None:
         rows = read_rows(out)
@@ -149,6 +153,23 @@ def _compare(
         for one in left_out:
             say(f"not played: {one.name}: {one.why}")
     return _exit(done)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Have SIGINT and SIGTERM raise KeyboardInterrupt; gives a list of those that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (SIGINT, SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _not_played(rows: Sequence[Row], features: dict[str, str | None]) -> list[LeftOut]:

@@ -171,8 +171,8 @@ def test_what_maven_or_javac_say_is_one_line_with_a_remedy(
     with pytest.raises(JarError) as fetched:
         class_path(ARTIFACTS[:1], [])
     assert str(fetched.value) == (
-        "org.jgroups:jgroups:5.5.3.Final could not be fetched ([ERROR] no route more); look whether "
-        "Maven reaches a repository"
+        "org.jgroups:jgroups:5.5.3.Final could not be fetched ([ERROR] no route more); look "
+        "whether Maven reaches a repository"
     )
     (tmp_path / "One.java").write_text("no Java\n")
     with pytest.raises(JarError, match=r"could not be compiled .*; install a JDK of version 17"):
@@ -244,7 +244,11 @@ def test_the_page_has_table_witness_and_what_was_not_played() -> None:
         (["jgruops"], 2, "there is no peer 'jgruops': did you mean jgroups?"),
         (["jgroups", "--write", "PAGE"], 2, "has no place for the results: put <!-- compared -->"),
         (["jgroups", "--write", "NOWHERE"], 2, "no such file or directory"),
-        (["jgroups", "--only", "nothing-like-it"], 2, "no scenario with a group has that in its"),
+        (
+            ["jgroups", "--only", "nothing-like-it", "--out", "o"],
+            2,
+            "no scenario with a group has that in its",
+        ),
         (["jgroups", "--only", "heartbeats"], 3, "unsupported: heartbeats-lost: needs rule-drop:"),
     ],
 )

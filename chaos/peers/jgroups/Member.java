@@ -100,8 +100,8 @@ public final class Member {
         GMS membership = stack.findProtocol(GMS.class);
         if (membership != null) bounds.put("merge", membership.getMergeTimeout() / 1e3);
         // A lost last message may be repaired only by a later round of STABLE. No application can see
-        // that one is missing, so a rig is to wait for some rounds before it takes silence for the end.
-        bounds.put("resend_within", 12.0);
+        // that one is missing, so a rig is to wait long before it takes silence for the end.
+        bounds.put("resend_within", 36.0);
         List<String> protocols = new ArrayList<>();
         for (Protocol each : stack.getProtocols()) protocols.add(each.getName());
         Map<String, Object> jgroups = new LinkedHashMap<>();
