@@ -173,6 +173,7 @@ def is_connected(backend: JGroupsBackend) -> bool:
         ("/workload", {"do": "unicast", "to": "others"}, "to: name the members"),
         ("/workload", {"do": "multicast", "rate": "fast"}, "write one such as 20/s"),
         ("/workload", [1], "Not a JSON Object"),
+        ("/workload", {"do": "multicast", "rate": None}, "JsonNull"),
     ],
 )
 def test_what_it_cannot_do_it_refuses_with_one_line(

@@ -4,7 +4,6 @@ import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonParser;
-import com.google.gson.JsonSyntaxException;
 import java.io.BufferedInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -21,9 +20,9 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Locale;
 import java.util.Map;
 
-/** HTTP over a unix socket that only its owner may open: one request a connection, one at a time. */
+/** HTTP over a unix socket that only its owner may open: one request a connection, a few at a time. */
 final class Control {
-    private static final int MOST_HEADERS = 8 << 10, MOST_BODY = 64 << 10;
+    private static final int MOST_HEADERS = 8 << 10, MOST_BODY = 64 << 10, AT_A_TIME = 8;
 
     private final ServerSocketChannel server;
     private final Handler handler;
@@ -39,9 +38,11 @@ final class Control {
         server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
         server.bind(UnixDomainSocketAddress.of(path));
         Files.setPosixFilePermissions(Path.of(path), PosixFilePermissions.fromString("rw-------"));
-        var thread = new Thread(this::serve, "control");
-        thread.setDaemon(true);
-        thread.start();
+        for (int i = 0; i < AT_A_TIME; i++) {
+            var thread = new Thread(this::serve, "control");
+            thread.setDaemon(true);
+            thread.start();
+        }
     }
 
     private void serve() {
@@ -69,7 +70,8 @@ final class Control {
                 status = 404;
                 said = Map.of("error", words[1] + ": a member of JGroups has no such verb; use members of Stormcast");
             }
-        } catch (Loads.Refused | JsonSyntaxException | IllegalStateException | NumberFormatException refusal) {
+        } catch (RuntimeException refusal) {
+            // Of Gson, too, which has one for each way in which a value is another one than was asked for.
             status = 400;
             said = Map.of("error", String.valueOf(refusal.getMessage()));
         }

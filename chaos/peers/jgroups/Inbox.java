@@ -26,8 +26,8 @@ final class Inbox implements Receiver {
     private final long seed;
     private final Flaw flaw;
     private final Map<Integer, Window> windows = new HashMap<>();
-    /** The highest number of unicasts that came, by sender. */
-    private final Map<Integer, Long> unicasts = new HashMap<>();
+    /** The highest number that came in order: of unicasts, by sender; of own multicasts, under 0. */
+    private final Map<Integer, Long> reached = new HashMap<>();
     private final Map<Long, Payloads> payloads = new HashMap<>();
     private final Map<Integer, Long> counts = new TreeMap<>();
     private final Map<Integer, String> senders = new HashMap<>();
@@ -66,17 +66,15 @@ final class Inbox implements Receiver {
     private void write(boolean isCast, int peer, long index, boolean isEarly, byte[] body) {
         long number = index + 1;
         int epoch = 1;
-        if (isCast && peer == names.me()) {
-            epoch = 0;
-            if (index < 0) number = unicasts.getOrDefault(0, 0L) + 1;
-            if (!isEarly) unicasts.merge(0, number, Math::max);
-        } else if (isCast) {
+        if (isCast && peer != names.me()) {
             Window window = windows.computeIfAbsent(peer, each -> new Window(trace, each));
             if (index < 0) number = window.next();
             epoch = window.take(number, isEarly);
         } else {
-            if (index < 0) number = unicasts.getOrDefault(peer, 0L) + 1;
-            if (!isEarly) unicasts.merge(peer, number, Math::max);
+            int key = isCast ? 0 : peer;
+            if (index < 0) number = reached.getOrDefault(key, 0L) + 1;
+            if (!isEarly) reached.merge(key, number, Math::max);
+            if (isCast) epoch = 0;
         }
         var delivered = event(Trace.DELIVERED, isCast, peer, number, isEarly, body);
         // A window of JGroups hands over by calling the application: both happen at once.

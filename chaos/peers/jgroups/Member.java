@@ -32,7 +32,7 @@ import stormcast.Trace.Event;
  * [--flaw WORD]; where it binds, and whom it asks, are properties of JGroups.
  */
 public final class Member {
-    private static final int OUT_OF_ORDER = 3, USAGE = 2;
+    private static final int USAGE = 2;
 
     private final String name;
     private final JChannel channel;
@@ -176,7 +176,7 @@ public final class Member {
             end(USAGE, refusal.getMessage());
         } catch (Throwable error) {
             error.printStackTrace();
-            end(OUT_OF_ORDER, "a member of JGroups could not go on: " + error);
+            end(Trace.FAILED, "a member of JGroups could not go on: " + error);
         }
     }
 

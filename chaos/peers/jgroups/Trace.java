@@ -4,7 +4,6 @@ import com.dynatrace.hash4j.hashing.Hashing;
 import com.dynatrace.hash4j.hashing.Hasher64;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -30,6 +29,8 @@ final class Trace {
     static final Hasher64 XXH3 = Hashing.xxh3_64();
 
     private static final int HEADER = 48, RECORD = 72, SEGMENT = 4 << 20;
+    /** The exit code of a member that failed. */
+    static final int FAILED = 3;
     /** A run whose traces are larger is not one that anybody judges: the member ends aloud. */
     private static final long LIMIT = 1L << 30;
 
@@ -167,7 +168,9 @@ final class Trace {
         try {
             append(block.flip());
         } catch (IOException error) {
-            throw new UncheckedIOException("the journal cannot be written: " + error.getMessage(), error);
+            // JGroups would go on without what is not written: nobody is to take that for the whole.
+            System.err.println("the journal cannot be written: " + error.getMessage());
+            Runtime.getRuntime().halt(FAILED);
         }
         events += happened.length;
     }
