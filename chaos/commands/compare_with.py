@@ -173,11 +173,10 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _not_played(rows: Sequence[Row], features: dict[str, str | None]) -> list[LeftOut]:
-    """Return all scenarios of which there is no row: what cannot be played, and what nobody asked
-    for."""
+    """Return all scenarios of which there is no row: what cannot be played, and what was not."""
     possible, left_out = contests((), features)
     unasked = {one.name for one in possible} - {row.scenario for row in rows}
-    found = [*left_out, *(LeftOut(name, "not asked for in this comparison") for name in unasked)]
+    found = [*left_out, *(LeftOut(name, "no run of it is in this comparison") for name in unasked)]
     return sorted(found, key=lambda one: one.name)
 
 

@@ -67,7 +67,8 @@ def _violations(rows: Sequence[Row]) -> str:
     for row in rows:
         if not row.findings:
             continue
-        lines = [f"**{row.scenario} on {row.stack}, {row.system}**: {row.owed}", ""]
+        what = f"**{row.scenario} on {row.stack}, {row.system}**"
+        lines = [f"{what}: {row.owed}" if row.owed else what, ""]
         lines += [f"- {name} {verdict}: {detail}" for name, verdict, detail in row.findings]
         lines += ["", "```", *row.witness, "```"] if row.witness else []
         parts.append("\n".join(lines))
