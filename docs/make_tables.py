@@ -24,6 +24,7 @@ from stormcast.chaos.commands.run import report
 from stormcast.chaos.drivers.base import driver_of
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.peers.jgroups_member import SETTINGS
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node import trace
 from stormcast.node.core import wire
@@ -214,6 +215,13 @@ def _on_real_machines(feature: str) -> tuple[str, str, str]:
     )
 
 
+def jgroups_settings() -> str:
+    """What is changed in the stacks that ship with JGroups."""
+    return table(
+        ("setting", "milliseconds"), [(f"`{name}`", value) for name, value in SETTINGS.items()]
+    )
+
+
 SAMPLE: Final = "partition-into-halves"
 SAMPLE_SEED: Final = 7
 """The run that the README shows, as its tour has it."""
@@ -243,6 +251,7 @@ def sample_run() -> str:
 TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "../README.md": {"sample": sample_run},
     "backends.md": {"features": features},
+    "jgroups.md": {"settings": jgroups_settings},
     "node.md": {"options": options},
     "wire-format.md": {"head": head, "kinds": kinds, "protocols": protocols, "flags": flags},
     "trace-format.md": {

@@ -55,6 +55,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "run one scenario on several protocols",
         "stormcast.chaos.commands.compare:compare",
     ),
+    "compare-with": (
+        "play scenarios by members of a peer, such as JGroups, and judge both alike",
+        "stormcast.chaos.commands.compare_with:compare_with",
+    ),
     "doctor": (
         "say what this host can do, and how it could do more",
         "stormcast.chaos.commands.host:doctor",

@@ -1,106 +1,22 @@
-"""Jars from Maven and classes from our sources, kept in a cache outside the tree."""
+"""Jars and compiled classes of the peers that bench measures (chaos/peers/jars.py has the rest)."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from bench.errors import BenchError
+from stormcast.chaos.peers import jars
+from stormcast.chaos.peers.jars import Artifact, JarError, cache, missing
+
+__all__ = ["HERE", "Artifact", "cache", "class_path", "missing"]
 
 HERE: Final = Path(__file__).parent
-FETCH_SECONDS: Final = 300
-COMPILE_SECONDS: Final = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A jar that Maven knows."""
-
-    group: str
-    name: str
-    version: str
-
-    @property
-    def coordinates(self) -> str:
-        return f"{self.group}:{self.name}:{self.version}"
-
-    @property
-    def file(self) -> str:
-        return f"{self.name}-{self.version}.jar"
-
-
-def cache() -> Path:
-    """Return the folder in which jars and classes are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "stormcast" / "peers"
-
-
-def missing(artifact: Artifact) -> str | None:
-    """Say what this machine lacks to run the peer; None if nothing can be told beforehand."""
-    for program, package in (("java", "a JRE"), ("javac", "a JDK")):
-        if shutil.which(program) is None:
-            return f"no {program}: install {package}"
-    if shutil.which("mvn") is None and not (cache() / artifact.file).exists():
-        return f"no mvn to fetch {artifact.coordinates} with: install maven"
-    return None
 
 
 def class_path(artifact: Artifact, source: str) -> str:
     """Return the class path of the jar and the compiled peer; fetch and compile what is missing."""
-    if reason := missing(artifact):
-        raise BenchError(reason)
-    jar = _jar(artifact)
-    return f"{jar}{os.pathsep}{_classes(jar, HERE / source)}"
-
-
-def _jar(artifact: Artifact) -> Path:
-    """Return the jar: kept, or copied out of the local Maven repository, or fetched into that."""
-    jar = cache() / artifact.file
-    if jar.exists():
-        return jar
-    print(f"fetching {artifact.coordinates}", file=sys.stderr)
-    jar.parent.mkdir(parents=True, exist_ok=True)
-    words = ["-q", "-B", f"-Dartifact={artifact.coordinates}"]
-    # Beside its place, then moved: a jar that is there is whole.
-    aside = jar.parent / f"fetched-{os.getpid()}"
-    copy = ["mvn", "dependency:copy", *words, f"-DoutputDirectory={aside}"]
     try:
-        _run(copy, f"{artifact.coordinates} could not be fetched", FETCH_SECONDS)
-        (aside / artifact.file).replace(jar)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return jar
-
-
-def _classes(jar: Path, source: Path) -> Path:
-    """Return the folder of the compiled peer, named by a hash of what it was made from."""
-    made_from = hashlib.sha256(source.read_bytes() + jar.name.encode()).hexdigest()[:16]
-    folder = cache() / f"{source.stem}-{made_from}"
-    if not folder.exists():
-        aside = folder.with_name(f"{folder.name}-{os.getpid()}")
-        words = ["javac", "-cp", str(jar), "-d", str(aside), str(source)]
-        _run(words, f"{source.name} could not be compiled", COMPILE_SECONDS)
-        try:
-            aside.rename(folder)
-        except OSError:
-            # Another bench was faster, with the same result.
-            shutil.rmtree(aside, ignore_errors=True)
-    return folder
-
-
-def _run(words: list[str], failure: str, timeout: float) -> None:
-    try:
-        done = subprocess.run(  # noqa: S603 an argv of our own making
-            words, capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchError(f"{failure}: {words[0]} took more than {timeout:.0f} s") from None
-    if done.returncode:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise BenchError("\n    ".join([f"{failure}:", *lines[:6]]))
+        return jars.class_path([artifact], [HERE / source])
+    except JarError as error:
+        raise BenchError(str(error)) from None

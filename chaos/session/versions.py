@@ -44,5 +44,5 @@ def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, Traversable
         if entry.is_dir():
             if entry.name != "scenarios":
                 yield from _sources(entry, f"{place}/{entry.name}")
-        elif entry.name.endswith((".py", ".yaml")):
+        elif entry.name.endswith((".py", ".yaml", ".java")):
             yield f"{place}/{entry.name}", entry
