@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
+from stormcast.chaos.backends.leftovers import NETNS
 from stormcast.chaos.backends.netns.backend import features_here
 from stormcast.chaos.backends.netns.running import what_is_missing
 from stormcast.chaos.campaigns.versus.contests import Contest, LeftOut, contests
@@ -128,7 +129,7 @@ def _compare(
     features: dict[str, str | None],
 ) -> int:
     say(f"seed {args.seed}, {len(played)} times two runs, kept in {out}")
-    say_leftovers()
+    say_leftovers(NETNS)
     total = 2 * len(played)
     done: list[Row] = []
 
