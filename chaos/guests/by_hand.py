@@ -136,10 +136,11 @@ class HandledGuests:
     # -- The verdict -----------------------------------------------------------------------------
 
     def judge(self, lines: bytes, model: str, settle: float) -> Judgement:
-        """Judge a history by a model, and by the faults that were done and are over."""
+        """Judge a history by a model, and by the faults that were done; one that acts lasts until
+        now."""
         self._check()
         history = read_history_untrusted(BytesIO(lines), "history")
-        found = judge(history, model, self._nemesis.windows(self.zero), settle)
+        found = judge(history, model, self._nemesis.windows(self.zero, time.monotonic()), settle)
         return _judgement([*found, *self.doubts()])
 
     def doubts(self) -> list[Finding]:

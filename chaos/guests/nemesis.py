@@ -79,11 +79,13 @@ class GuestNemesis:
                 found[fault] = sum(pairs.values())
         return found
 
-    def windows(self, zero: float) -> list[FaultWindow]:
-        """Return the time of each fault that is over, counted from `zero`."""
+    def windows(self, zero: float, now: float) -> list[FaultWindow]:
+        """Return the time of each fault, counted from `zero`: one that nothing has ended, as where
+        a run broke off, lasts until `now`."""
+        lasting = [(fault, since, now) for fault, since in self._since.items()]
         return [
             FaultWindow(max(0.0, start - zero), max(0.0, end - zero), fault)
-            for fault, start, end in self._windows
+            for fault, start, end in (*self._windows, *lasting)
         ]
 
     # -- Of networks -----------------------------------------------------------------------------

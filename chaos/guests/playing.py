@@ -283,7 +283,7 @@ class _Player:
         """Return the run with its verdict."""
         seen, digest = self._seen, None
         seen.seconds = self._ended - self._zero
-        seen.windows = self._nemesis.windows(self._zero)
+        seen.windows = self._nemesis.windows(self._zero, self._ended)
         seen.stayed_down = self._nemesis.stayed_down()
         seen.samples = {
             name: [(at - self._zero, is_ready) for at, is_ready in prober.samples]
