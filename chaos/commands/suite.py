@@ -8,15 +8,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stormcast.chaos.backends.base import BackendError, Unsupported
-from stormcast.chaos.backends.by_name import SIM, make_backend
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import SIM
 from stormcast.chaos.backends.leftovers import DOCKER, NETNS
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.errors import error_in_words
@@ -49,6 +48,7 @@ from stormcast.chaos.commands.output import (
     say_leftovers,
     unsupported,
 )
+from stormcast.chaos.commands.real_places import features_of, why_no_containers, why_no_namespaces
 
 AUTO: Final = "auto"
 
@@ -149,43 +149,17 @@ def _why_no_real_packets(args: argparse.Namespace) -> str | None:
     """Return why nothing can be run on real packets here, else None; with `--install`, missing
     packages are installed before."""
     if args.backend == DOCKER:
-        return _why_no_containers()
+        return why_no_containers()
     lacks = ""
     if args.install:
         try:
             install_lacking(say)
         except InstallError as error:
             lacks = str(error)
-    why = _why_no_namespaces()
+    why = why_no_namespaces()
     if lacks and why is None:
         say(f"not all that real packets can take is here, which leaves some runs out: {lacks}")
     return why and (lacks or why)
-
-
-def _why_no_namespaces() -> str | None:
-    """Return why this machine cannot make network namespaces; None if it can."""
-    from stormcast.chaos.backends.netns import why_not  # noqa: PLC0415 only where it is wanted
-
-    return why_not()
-
-
-def _why_no_containers() -> str | None:
-    """Return why this machine cannot start containers; None if it can."""
-    try:
-        _features(DOCKER)
-    except BackendError as error:
-        return str(error)
-    return None
-
-
-@cache
-def _features(place: str) -> Mapping[str, str | None]:
-    """Return the features of a backend, found out once: it takes a second or more."""
-    backend = make_backend(place)
-    try:
-        return backend.features()
-    finally:
-        backend.close()
 
 
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
@@ -202,7 +176,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     place = DOCKER if args.backend == DOCKER else NETNS
     say_leftovers(place)
     began = time.monotonic()
-    features = _features(place)
+    features = features_of(place)
     known = library_runs() if args.library else live_runs()
     runs = [run for run in known if all(word in run.directory for word in args.only)]
     if not runs:

@@ -674,7 +674,7 @@ def on_netns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
             yield from (work(run, out / run.directory) for run in runs)
 
         monkeypatch.setattr("stormcast.chaos.backends.netns.why_not", lambda: None)
-        monkeypatch.setattr("stormcast.chaos.commands.suite._features", lambda _place: {})
+        monkeypatch.setattr("stormcast.chaos.commands.suite.features_of", lambda _place: {})
         monkeypatch.setattr("stormcast.chaos.campaigns.live.run_live", run_live)
         monkeypatch.setattr("stormcast.chaos.commands.suite.say_leftovers", lambda _place: None)
 

@@ -938,7 +938,7 @@ def test_what_the_simulator_has_not_is_said_before_anything_starts(tmp_path: Pat
     with pytest.raises(Unsupported, match=r"m needs multicast: .*; choose one with a group"):
         run_scenario(multicast, 1, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(Unsupported, match="backend 'docker' is not there yet; this version has"):
+    with pytest.raises(Unsupported, match="backend 'podman' is not there yet; this version has"):
         check_supported(story(), "podman")
     for need in ("stream", "clock-skew"):
         with pytest.raises(Unsupported, match=f"needs {need}"):

@@ -221,7 +221,9 @@ def test_neighbours_are_the_other_containers_of_the_networks(finder: Finder) -> 
         finder.near(finder.find("alone"))
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid(), os.getppid()])
+@pytest.mark.parametrize(
+    "pid", [1, os.getpid(), os.getppid()], ids=["the first", "this one", "its parent"]
+)
 def test_nobody_aims_at_the_machine_or_at_this_command(finder: Finder, pid: int) -> None:
     with pytest.raises(TargetError, match="aim at another one"):
         finder.find(f"pid:{pid}")
