@@ -3,6 +3,7 @@ the plugin in a project whose own packages are called as our folders are."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -134,7 +135,10 @@ class Project:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     words = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", folder)
-    subprocess.run([sys.executable, *words, ROOT], check=True, timeout=300)
+    with (ROOT / "pyproject.toml").open() as lock:
+        # Another process of these tests may build, too, and both would write into ROOT/build.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run([sys.executable, *words, ROOT], check=True, timeout=300)
     (made,) = folder.glob("*.whl")
     return made
 
