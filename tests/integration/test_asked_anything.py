@@ -101,6 +101,7 @@ KEEPER: Mapping[str, list[Any]] = {
     "/pause": [{"lease": 3.0}],
     "/renew": [{"lease": 3.0}],
     "/resume": [None],
+    "/journals/forget": [{"incarnations": [1]}, {"incarnations": []}],
 }
 """What starts nothing."""
 AGENT: Mapping[str, list[Any]] = {
@@ -271,7 +272,8 @@ def test_a_keeper(
         table = {
             path: methods
             for path, methods in keeper_endpoints(keeper).items()
-            if path not in ("/readyz", "/journals")
+            # They answer of a member, which there is none of, and no JSON.
+            if path not in ("/readyz", "/weight", "/journals")
         }
         await ask_all(table, requests, OTHER)
 

@@ -55,7 +55,9 @@ def run(file: Path, out: Path, *more: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def written(folder: Path, timeline: str, more: str = "", server: str = SERVER) -> Path:
+def written(
+    folder: Path, timeline: str, more: str = "", server: str = SERVER, within: str = "60s"
+) -> Path:
     (folder / "client.py").write_text(CLIENT)
     file = folder / "scenario.yaml"
     file.write_text(
@@ -63,7 +65,7 @@ def written(folder: Path, timeline: str, more: str = "", server: str = SERVER) -
         f'guests:\n  a: {{command: "{server}", ready: {{tcp: 8000, within: 60s}}}}\n'
         'client: {command: "{python} {folder}/client.py", model: set}\n'
         f"timeline:\n{timeline}"
-        f"expect: {{ready_within: 60s}}\nlimits: {{run: 100s}}\n{more}"
+        f"expect: {{ready_within: {within}}}\nlimits: {{run: 100s}}\n{more}"
     )
     return file
 
@@ -131,7 +133,7 @@ def test_a_guest_that_dies_by_itself_is_a_doubt_with_its_code_and_last_words(
         "{python} -m http.server --bind {address} 8000 & sleep 4; echo I am done; kill $!; exit 7"
     )
     steps = "  - {at: 6s, do: pause, member: a, for: 1s}\n"
-    code, said, _ = run(written(tmp_path, steps, server=dies), tmp_path / "run")
+    code, said, _ = run(written(tmp_path, steps, server=dies, within="3s"), tmp_path / "run")
     assert code == 3
     assert "a ended by itself with 7; its last line: I am done" in said
 
