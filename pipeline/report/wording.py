@@ -126,7 +126,9 @@ def _of_checks(kept: Kept) -> Proof | None:
         return None
     held = [name for name, value in verdict.guarantees.items() if value == HOLDS]
     what = f"{len(held)} of {quantities.counted(len(verdict.guarantees), 'guarantee')} held"
-    if verdict.messages is not None and verdict.delivered is not None:
+    if kept.clients is not None:
+        what += f", over {quantities.counted(len(kept.clients.spans), 'operation')}"
+    elif verdict.messages is not None and verdict.delivered is not None:
         what += (
             f", over {quantities.counted(verdict.messages, 'message')} sent "
             f"and {quantities.counted(verdict.delivered, 'delivery', 'deliveries')}"
@@ -144,6 +146,8 @@ def _of_judges(kept: Kept) -> Proof:
             f" read {quantities.counted(metrics.events, 'event')} of "
             f"{quantities.counted(len(metrics.lives), 'member life', 'member lives')}"
         )
+    if kept.clients is not None:
+        return Proof("One judge", "The run judged its history; Spark judges members alone.")
     if not kept.is_verified:
         return Proof("One judge", "The oracles of the run judged it; Spark has not yet.")
     own = {finding.guarantee for finding in kept.verdict.findings if finding.by == SPARK} - {RUN}
