@@ -5,17 +5,10 @@ This is glue: the rig knows nothing of reports.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from stormcast.chaos.commands import attack as command
 from stormcast.pipeline.report.writing import write_report
 
 
 def attack(argv: list[str]) -> int:
     """Run `stormcast attack`; its run directory gets a report."""
-    return command.attack(argv, _report)
-
-
-def _report(directory: Path) -> Path:
-    write_report(directory)
-    return directory / "report.html"
+    return command.attack(argv, write_report)

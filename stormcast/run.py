@@ -19,5 +19,4 @@ def _report(directory: Path) -> Path:
     # Most runs are without: it takes a moment to import.
     from stormcast.pipeline.report.writing import write_report  # noqa: PLC0415
 
-    write_report(directory)
-    return directory / "report.html"
+    return write_report(directory)

@@ -6,7 +6,6 @@ names, and must mean one thing.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from stormcast.chaos.attack.targets import (
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker.daemon import Daemon, open_daemon
 from stormcast.chaos.backends.docker.leftovers import RUN
+from stormcast.chaos.backends.leftovers import may_have_docker
 from stormcast.chaos.backends.run_id import RunId
 from stormcast.node.core.errors import did_you_mean
 
@@ -53,6 +53,9 @@ class Finder:
         nothing, or more than one thing."""
         kind, colon, name = word.partition(":")
         if colon and kind in KINDS:
+            if kind in _OF_DOCKER and self._daemon is None:
+                # For its error, which says what to do.
+                self._open_daemon()
             found = self._of_kind(kind, name)
             if not found:
                 raise TargetError(f"{word}: there is no such {_NOUNS[kind]}{self._hint(name)}")
@@ -156,7 +159,7 @@ class Finder:
     @cached_property
     def _daemon(self) -> Daemon | None:
         """The daemon; None where nobody runs one."""
-        if not (shutil.which("docker") or shutil.which("dockerd")):
+        if not may_have_docker():
             return None
         try:
             return self._open_daemon()
@@ -169,11 +172,6 @@ class Finder:
         if self._daemon is None:
             return []
         return [one for one in self._daemon.containers() if one["State"] == "running"]
-
-    def _need_daemon(self) -> None:
-        if self._daemon is None:
-            # For its error, which says what to do.
-            self._open_daemon()
 
     def _containers_named(self, name: str) -> list[Target]:
         return [
@@ -229,6 +227,7 @@ class Finder:
 
 _SHORT: Final = 6
 """The fewest characters of a container's id by which it may be named."""
+_OF_DOCKER: Final = ("container", "compose")
 _WITH_NAMES: Final = ("member", "compose", "container", "netns")
 _NOUNS: Final = {
     "member": "member of a run that lives",

@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from xxhash import xxh3_64_intdigest
-
+from stormcast.chaos.attack.kinds import KILL
 from stormcast.chaos.attack.playing import Plan, do_word
 from stormcast.chaos.drivers.base import Bites
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.schedule import TimedStep
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict
-from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
+from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.outcome import RunOutcome, write_run
-from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.recording import foreign_record
 
 NOT_JUDGED: Final = "nobody recorded what became of messages, so no guarantee is judged"
 NOTHING: Final = "it struck nothing"
@@ -54,36 +52,26 @@ class AttackRecord:
 
     def write(self, directory: Path, bites: Bites) -> Verdict:
         """Write the run directory; return the verdict."""
-        traces = {"rig": self._rig.blocks(wall_at_zero(self._ended))}
         struck = {fault: sum(bites.get(fault, {}).values()) for fault in self._plan.actions()}
-        seconds = round(self._ended - self._began, 3)
-        record = RunRecord(
-            traces=traces,
-            evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
-            events=0,
-            seconds=seconds,
-            sent=0,
-            delivered=0,
-            bites=struck,
-            kinds=dict(self._rig.kinds),
-            mismatches=[],
-            sent_by_pair={},
-            reached={},
+        record = foreign_record(
+            self._rig,
+            self._began,
+            self._ended,
+            "attack",
+            struck,
+            bites,
             complete=True,
-            stalled_for=0.0,
-            backend="attack",
-            bites_by_pair={fault: dict(bites.get(fault, {})) for fault in struck},
             notes=(self._about,),
         )
         doubts = [NOT_JUDGED] if any(struck.values()) else [NOT_JUDGED, NOTHING]
         findings = tuple(Finding(RUN, Verdict.UNKNOWN, doubt) for doubt in doubts)
         judgement = Judgement(Verdict.UNKNOWN, findings)
-        scenario = self._scenario(seconds)
+        scenario = self._scenario(record.seconds)
         write_run(RunOutcome(scenario, self._plan.seed, judgement, record, directory), directory)
         return judgement.verdict
 
     def _scenario(self, seconds: float) -> Scenario:
-        lasts = None if self._plan.kind == "kill" else seconds
+        lasts = None if self._plan.kind == KILL else seconds
         steps = tuple(
             Step(at=0.0, action=action, duration=lasts) for action in self._plan.actions().values()
         )

@@ -8,11 +8,14 @@ from typing import Any, Final
 from stormcast.chaos.backends.base import Backend, BackendError, Unsupported
 
 SIM: Final = "sim"
+NETNS: Final = "netns"
+DOCKER: Final = "docker"
+KUBERNETES: Final = "kubernetes"
 MADE_BY: Final = {
     SIM: "stormcast.chaos.backends.sim.backend:SimBackend",
-    "netns": "stormcast.chaos.backends.netns.backend:NetnsBackend",
-    "docker": "stormcast.chaos.backends.docker.backend:DockerBackend",
-    "kubernetes": "stormcast.chaos.backends.kubernetes.backend:KubernetesBackend",
+    NETNS: "stormcast.chaos.backends.netns.backend:NetnsBackend",
+    DOCKER: "stormcast.chaos.backends.docker.backend:DockerBackend",
+    KUBERNETES: "stormcast.chaos.backends.kubernetes.backend:KubernetesBackend",
 }
 BACKENDS: Final = tuple(MADE_BY)
 

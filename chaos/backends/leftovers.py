@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import closing
-from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
-
-NETNS: Final = "netns"
-DOCKER: Final = "docker"
+from stormcast.chaos.backends.by_name import NETNS
 
 
 def leftovers_of(backend: str) -> list[str]:

@@ -20,7 +20,7 @@ from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import make_backend
+from stormcast.chaos.backends.by_name import NETNS, make_backend
 from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.campaigns.errors import KILLED, error_in_words
 from stormcast.chaos.campaigns.library import has_group, library
@@ -53,7 +53,6 @@ SHOWN_SECONDS: Final = 0.0005
 NOT_BEGUN: Final = f"not begun: {KILLED}"
 NO_MACHINE_HAS: Final = frozenset({*ONLY_SIMULATED, "first-conn", "frames-of-streams"})
 """Features that no machine has: what needs one of them means nothing there."""
-NETNS: Final = "netns"
 LIBRARY: Final = "verdict"
 """The act of the library's runs, which is also the heading of their column."""
 UNSUPPORTED: Final = "unsupported"

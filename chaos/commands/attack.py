@@ -19,7 +19,6 @@ from stormcast.chaos.attack.finders import Finder
 from stormcast.chaos.attack.kinds import (
     KILL,
     KINDS,
-    PARTITION,
     check_groups,
     needs_neighbours,
 )
@@ -39,7 +38,7 @@ from stormcast.chaos.backends.netns.running import what_is_missing
 from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.commands.output import RUNS, end_progress, in_columns, progress, refuse, say
-from stormcast.chaos.records.directory import make_fresh, take
+from stormcast.chaos.records.directory import give_back, make_fresh, take
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.core.names import one_line
@@ -162,7 +161,12 @@ def _attack(args: argparse.Namespace, report: Report) -> int:
     try:
         work = striking(plan, folder, finder.processes_now)
         out = _directory(args)
-        return _play(_Played(plan, about, work, registry, name, folder, out), report)
+        try:
+            return _play(_Played(plan, about, work, registry, name, folder, out), report)
+        except BaseException:
+            # Where it has not begun, nothing is in it.
+            give_back(out)
+            raise
     finally:
         registry.end(folder)
 
@@ -171,7 +175,7 @@ def _plan(args: argparse.Namespace, finder: Finder) -> Plan:
     asked = read_groups(BETWEEN if word == _SEPARATOR else word for word in args.targets)
     check_groups(args.kind, asked)
     groups = [[target for word in group for target in finder.find(word)] for group in asked.groups]
-    if needs_neighbours(args.kind, asked) and (len(groups[0]) == 1 or args.kind == PARTITION):
+    if needs_neighbours(args.kind, asked):
         groups.append(finder.near(groups[0]))
     options = {option.flag: getattr(args, option.flag) for option in KINDS[args.kind].options}
     return Plan(

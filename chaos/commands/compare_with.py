@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
-from stormcast.chaos.backends.leftovers import NETNS
+from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.backends.netns.backend import features_here
 from stormcast.chaos.backends.netns.running import what_is_missing
 from stormcast.chaos.campaigns.versus.contests import Contest, LeftOut, contests

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -18,7 +19,7 @@ from stormcast.chaos.commands.output import (
     say_leftovers,
     unsupported,
 )
-from stormcast.chaos.guests.playing import BACKEND, GuestOutcome, play_guests
+from stormcast.chaos.guests.playing import GuestOutcome, play_guests
 from stormcast.chaos.guests.scenario import GuestScenario, load_guests
 from stormcast.chaos.language.schedule import plan_table
 from stormcast.chaos.records.directory import make_fresh
@@ -43,7 +44,7 @@ def run_guests(
     try:
         scenario = load_guests(path)
         _check_backend(scenario, backend)
-        say_leftovers(BACKEND)
+        say_leftovers(NETNS)
         directory = out or make_fresh(RUNS, f"{scenario.name}-{seed}")
         try:
             outcome = play_guests(scenario, seed, directory, progress)
@@ -83,10 +84,10 @@ def plan_guests(path: str, seed: int) -> int:
 
 
 def _check_backend(scenario: GuestScenario, backend: str | None) -> None:
-    if backend in (None, BACKEND):
+    if backend in (None, NETNS):
         return
     raise Unsupported(
-        f"{scenario.name} has guests, which live on {BACKEND} only, and not on {backend}; drop "
+        f"{scenario.name} has guests, which live on {NETNS} only, and not on {backend}; drop "
         "--backend"
     )
 
@@ -102,7 +103,7 @@ def _text(outcome: GuestOutcome, page: Path | None) -> str:
         ) + ")"  # fmt: skip
     lines = [
         f"{outcome.scenario.name}: {outcome.judgement.verdict}   seed {outcome.run.seed}   "
-        f"{operations}, {seen.seconds:.1f} seconds on {BACKEND}",
+        f"{operations}, {seen.seconds:.1f} seconds on {NETNS}",
         in_columns([(one.guarantee, str(one.verdict), one.detail) for one in findings]),
     ]
     for one in findings:

@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import Backend, Unsupported
-from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
+from stormcast.chaos.backends.by_name import BACKENDS, NETNS, SIM, make_backend
 from stormcast.chaos.commands.host_checks import NOT_TRIED, Check, all_checks
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 
-NETNS: Final = "netns"
 ESSENTIAL: Final = ("members", "group", "no-group", "partition")
 """Features that a backend must have to be of any use."""
 

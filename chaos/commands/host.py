@@ -8,13 +8,8 @@ import json
 import sys
 from typing import Final
 
-from stormcast.chaos.backends.leftovers import (
-    DOCKER,
-    NETNS,
-    clean,
-    leftovers_of,
-    may_have_docker,
-)
+from stormcast.chaos.backends.by_name import DOCKER, NETNS
+from stormcast.chaos.backends.leftovers import clean, leftovers_of, may_have_docker
 from stormcast.chaos.commands.health import examine
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError

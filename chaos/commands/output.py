@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import BACKENDS, SIM
-from stormcast.chaos.backends.leftovers import DOCKER, NETNS, leftovers_of
+from stormcast.chaos.backends.by_name import BACKENDS, DOCKER, NETNS, SIM
+from stormcast.chaos.backends.leftovers import leftovers_of
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.exits import Exit
 from stormcast.machine import in_words, is_exhausted

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.by_name import make_backend
-from stormcast.chaos.backends.leftovers import DOCKER
+from stormcast.chaos.backends.by_name import DOCKER, make_backend
 
 
 def why_no_namespaces() -> str | None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import SIM
-from stormcast.chaos.backends.leftovers import DOCKER, NETNS
+from stormcast.chaos.backends.by_name import DOCKER, NETNS, SIM
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.errors import error_in_words
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of

@@ -12,9 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from xxhash import xxh3_64_intdigest
-
 from stormcast.chaos.backends.base import BackendError, Bites
+from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.guests.judging import Seen, judge_guests
 from stormcast.chaos.guests.lab import Lab
@@ -23,19 +22,18 @@ from stormcast.chaos.guests.processes import GuestProcesses
 from stormcast.chaos.guests.scenario import CLIENT, GuestScenario
 from stormcast.chaos.histories.reading import MOST_BYTES, read_history_untrusted
 from stormcast.chaos.language.schedule import TimedStep, schedule
-from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Judgement
 from stormcast.chaos.records.directory import taken
 from stormcast.chaos.records.exits import MemberExit
-from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
+from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.outcome import RunOutcome, write_evidence
 from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.recording import foreign_record
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS
 from stormcast.node.core.names import one_line
 from stormcast.whole import write_whole
 
 HISTORY: Final = "history.jsonl"
-BACKEND: Final = "netns"
 POLL_SECONDS: Final = 0.02
 FIRST_LINE_SECONDS: Final = 30.0
 """Seconds that a client may take to print its first line, until the timeline begins without it."""
@@ -302,23 +300,14 @@ class _Player:
         return GuestOutcome(self._scenario, run, seen, digest, self._is_cut_short)
 
     def _record(self) -> RunRecord:
-        traces = {"rig": self._rig.blocks(wall_at_zero(self._ended))}
-        return RunRecord(
-            traces=traces,
-            evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
-            events=0,
-            seconds=round(self._ended - self._zero, 3),
-            sent=0,
-            delivered=0,
-            bites=dict(self._seen.bites),
-            kinds=dict(self._rig.kinds),
-            mismatches=[],
-            sent_by_pair={},
-            reached={},
+        return foreign_record(
+            self._rig,
+            self._zero,
+            self._ended,
+            NETNS,
+            self._seen.bites,
+            self._struck,
             complete=not self._steps,
-            stalled_for=0.0,
-            backend=BACKEND,
-            bites_by_pair={fault: dict(pairs) for fault, pairs in self._struck.items()},
             is_cut_short=self._is_cut_short,
             late=self._late,
         )

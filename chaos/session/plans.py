@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
-from stormcast.chaos.backends.by_name import BACKENDS, SIM
+from stormcast.chaos.backends.by_name import BACKENDS, DOCKER, KUBERNETES, SIM
 from stormcast.chaos.language.features import features_of
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, settings_of
@@ -43,7 +43,7 @@ def check_supported(scenario: Scenario, backend: str = SIM) -> None:
         raise Unsupported(
             f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
         )
-    if backend in ("docker", "kubernetes") and is_path(scenario.cluster.stack):
+    if backend in (DOCKER, KUBERNETES) and is_path(scenario.cluster.stack):
         raise Unsupported(
             f"{scenario.name} has the stack of {scenario.cluster.stack}, and pods do not have that "
             "file; use a stack that ships, with `protocols:`"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
-from stormcast.chaos.backends.base import Backend, BackendError, Observes
+from stormcast.chaos.backends.base import Backend, BackendError, Bites, Observes
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
 from stormcast.chaos.session.exits import Exits
 from stormcast.chaos.session.facts import facts_of, resync_of
 from stormcast.chaos.session.nemesis import Nemesis
@@ -219,6 +219,37 @@ def broken_record(
         stalled_for=0.0,
         backend=backend.name,
         broke_off=" ".join(str(error).split()),
+    )
+
+
+def foreign_record(
+    rig: RigTrace,
+    began: float,
+    ended: float,
+    backend: str,
+    bites: Mapping[str, int],
+    struck: Bites,
+    **more: Any,  # noqa: ANN401 fields of the record
+) -> RunRecord:
+    """Make the record of a run of programs that write no traces, from what the rig did to them;
+    `struck`: the bites of faults of the network, per sender and receiver."""
+    traces = {"rig": rig.blocks(wall_at_zero(ended))}
+    return RunRecord(
+        traces=traces,
+        evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
+        events=0,
+        seconds=round(ended - began, 3),
+        sent=0,
+        delivered=0,
+        bites=dict(bites),
+        kinds=dict(rig.kinds),
+        mismatches=[],
+        sent_by_pair={},
+        reached={},
+        stalled_for=0.0,
+        backend=backend,
+        bites_by_pair={fault: dict(pairs) for fault, pairs in struck.items()},
+        **more,
     )
 
 

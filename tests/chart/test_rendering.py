@@ -13,7 +13,7 @@ import yaml
 from stormcast.chaos.agent.settings import read_agent
 from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.pods.http_pool import Request
-from stormcast.chaos.backends.pods.pod import Port
+from stormcast.chaos.backends.pods.pod import Port, request_of
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.node.control.client import Reply
 from stormcast.node.keys.cluster_keys import read_keys
@@ -238,7 +238,9 @@ def test_the_backend_asks_by_the_names_in_the_role(chart: Rendered) -> None:
 
     rule = chart.one("Role", "controller")["rules"][1]
     for port in (7801, 7802):
-        Api(Server(), "x").ask(Port("demo-stormcast-2", port, "", is_tls=True), "GET", "/state")
+        Api(Server(), "x").send(
+            Port("demo-stormcast-2", port, "", is_tls=True), request_of("GET", "/state")
+        )
     names = [path.partition("/pods/")[2].partition("/proxy")[0] for path in asked]
     assert set(names) <= set(rule["resourceNames"])
 

@@ -20,7 +20,7 @@ from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
 from stormcast.chaos.backends.kubernetes.api import Api, open_api
-from stormcast.chaos.backends.pods.pod import Port
+from stormcast.chaos.backends.pods.pod import Port, request_of
 from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM, merged
 
@@ -215,7 +215,9 @@ class Cluster:
         is_tls: bool = True,
     ) -> Any:
         """One question to a keeper or an agent, through the API server."""
-        reply = self._api.ask(Port(pod, port, "", is_tls), method, path, body, self.token)
+        reply = self._api.send(
+            Port(pod, port, "", is_tls), request_of(method, path, body, self.token)
+        )
         assert reply.is_ok, f"{pod}: {method} {path}: {reply.status} {reply.value()}"
         return reply.value()
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from stormcast.chaos.backends.leftovers import DOCKER
+from stormcast.chaos.backends.by_name import DOCKER
 from stormcast.chaos.backends.leftovers import clean as clean_backend
 from stormcast.chaos.backends.netns import why_not
 from stormcast.chaos.backends.netns.leftovers import clean, leftovers

@@ -25,7 +25,7 @@ from stormcast.chaos.backends.pods.http_pool import (
     UnreachableError,
     read_bounded,
 )
-from stormcast.chaos.backends.pods.pod import Port
+from stormcast.chaos.backends.pods.pod import Port, request_of
 from stormcast.node.control.answers import Answer, Table, as_json, parse_body
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import Files, Issuer
@@ -93,11 +93,11 @@ def drip(server: socket.socket) -> None:
 def test_a_way_that_is_closed_keeps_no_connection(keeper: Endpoint, files: Files) -> None:
     way = DirectWay(str(files.ca))
     api, port = Api(ShutDoor(), "x", way), port_of(keeper)
-    assert api.ask(port, "GET", "/state", None, TOKEN).is_ok
+    assert api.send(port, request_of("GET", "/state", None, TOKEN)).is_ok
     assert keeper.control.connections.tasks()
     way.close()
     until(lambda: not keeper.control.connections.tasks(), 10.0, lambda: "it is kept")
-    assert api.ask(port, "GET", "/state", None, TOKEN).is_ok
+    assert api.send(port, request_of("GET", "/state", None, TOKEN)).is_ok
 
 
 def asking(ca: Path) -> Api:
@@ -109,9 +109,9 @@ def test_a_keeper_is_asked_at_its_address_and_wants_its_token(
     keeper: Endpoint, files: Files
 ) -> None:
     api, port = asking(files.ca), port_of(keeper)
-    assert api.ask(port, "GET", "/state", None, TOKEN).value() == {"alive": True}
-    assert api.ask(port, "POST", "/echo", {"a": [1]}, TOKEN).value() == {"a": [1]}
-    assert api.ask(port, "GET", "/state", None, "wrong").status == 401
+    assert api.send(port, request_of("GET", "/state", None, TOKEN)).value() == {"alive": True}
+    assert api.send(port, request_of("POST", "/echo", {"a": [1]}, TOKEN)).value() == {"a": [1]}
+    assert api.send(port, request_of("GET", "/state", None, "wrong")).status == 401
     assert len(keeper.control.connections.tasks()) == 1, "the connection is kept"
 
 
@@ -120,18 +120,17 @@ def test_many_threads_ask_over_no_more_connections_than_a_keeper_takes(
 ) -> None:
     api, port = asking(files.ca), port_of(keeper)
     with ThreadPoolExecutor(16) as threads:
-        replies = [
-            threads.submit(api.ask, port, "GET", "/state", None, TOKEN) for _number in range(64)
-        ]
+        asked = request_of("GET", "/state", None, TOKEN)
+        replies = [threads.submit(api.send, port, asked) for _number in range(64)]
         assert all(reply.result(20.0).is_ok for reply in replies)
     assert keeper.control.connections.evicted == 0
 
 
 def test_an_answer_has_its_bound(keeper: Endpoint, files: Files) -> None:
     api, port = asking(files.ca), port_of(keeper)
-    assert len(api.ask(port, "GET", "/large", None, TOKEN, most=LARGE).body) == LARGE
+    assert len(api.send(port, request_of("GET", "/large", None, TOKEN, most=LARGE)).body) == LARGE
     with pytest.raises(TooLongError, match=f"more than {LARGE - 1} bytes"):
-        api.ask(port, "GET", "/large", None, TOKEN, most=LARGE - 1)
+        api.send(port, request_of("GET", "/large", None, TOKEN, most=LARGE - 1))
 
 
 def test_answers_that_are_too_long_or_too_late_take_no_connection_with_them(
@@ -142,10 +141,10 @@ def test_answers_that_are_too_long_or_too_late_take_no_connection_with_them(
     def ask() -> bool:
         for _ in range(CONNECTIONS + 1):
             with pytest.raises(TooLongError):
-                api.ask(port, "GET", "/large", None, TOKEN, most=10)
+                api.send(port, request_of("GET", "/large", None, TOKEN, most=10))
             with pytest.raises(UnreachableError):
-                api.ask(port, "GET", "/never", None, TOKEN, timeout=0.05)
-        return api.ask(port, "GET", "/state", None, TOKEN).is_ok
+                api.send(port, request_of("GET", "/never", None, TOKEN, timeout=0.05))
+        return api.send(port, request_of("GET", "/state", None, TOKEN)).is_ok
 
     # In a thread that nobody waits for, if it does wait for a connection for ever.
     threads = ThreadPoolExecutor(1)
@@ -157,7 +156,7 @@ def test_answers_that_are_too_long_or_too_late_take_no_connection_with_them(
 
 def refusal(api: Api, port: Port) -> str:
     with pytest.raises(BackendError) as caught:
-        api.ask(port, "GET", "/state", None, TOKEN)
+        api.send(port, request_of("GET", "/state", None, TOKEN))
     said = str(caught.value)
     assert "\n" not in said
     return said
@@ -185,7 +184,7 @@ def test_a_keeper_without_tls_is_not_asked(keeper: Endpoint, files: Files) -> No
     assert "speaks plain HTTP" in refusal(asking(files.ca), port_of(keeper, is_tls=False))
     with Endpoint(TABLE, token=TOKEN) as plain:
         with pytest.raises(UnreachableError, match=f"demo-stormcast-0 port {plain.port}: "):
-            asking(files.ca).ask(port_of(plain), "GET", "/state", None, TOKEN)
+            asking(files.ca).send(port_of(plain), request_of("GET", "/state", None, TOKEN))
         assert plain.control.requests == 0
 
 
@@ -194,7 +193,7 @@ def test_where_nobody_listens_it_is_said_in_one_line(files: Files) -> None:
         bound.bind(("127.0.0.1", 0))
         port = Port("demo-stormcast-0", bound.getsockname()[1], "127.0.0.1", is_tls=True)
         with pytest.raises(UnreachableError, match="Connection refused"):
-            asking(files.ca).ask(port, "GET", "/state", None, TOKEN)
+            asking(files.ca).send(port, request_of("GET", "/state", None, TOKEN))
 
 
 def test_a_file_without_an_issuer_is_refused_before_anything_is_asked(tmp_path: Path) -> None:

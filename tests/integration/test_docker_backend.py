@@ -17,12 +17,13 @@ import pytest
 
 import stormcast
 from stormcast.chaos.backends.base import Backend, BackendError, ClusterPlan, MemberPlan
+from stormcast.chaos.backends.by_name import DOCKER
 from stormcast.chaos.backends.docker import DockerBackend
 from stormcast.chaos.backends.docker.containers import PodNames
 from stormcast.chaos.backends.docker.daemon import Daemon, open_daemon
 from stormcast.chaos.backends.docker.leftovers import RUN, leftovers
 from stormcast.chaos.backends.docker.place import NODE_IMAGE
-from stormcast.chaos.backends.leftovers import DOCKER, clean
+from stormcast.chaos.backends.leftovers import clean
 from stormcast.chaos.backends.run_id import RunId
 from tests.helpers import containers
 from tests.helpers.chart import ROOT as REPOSITORY

@@ -20,8 +20,10 @@ from stormcast.chaos.attack.kinds import KINDS, check_groups, faults_of, needs_n
 from stormcast.chaos.attack.registry import Entry, Registry
 from stormcast.chaos.attack.stopped import StopError, Stopped
 from stormcast.chaos.attack.targets import Groups, Target, TargetError, read_groups, sites_of
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker.daemon import Daemon
 from stormcast.chaos.backends.run_id import RunId, start_of
+from stormcast.chaos.commands import attack
 from stormcast.chaos.language.network_state import NetworkState, parse_state
 from stormcast.node.core.errors import ConfigError
 
@@ -164,7 +166,7 @@ def finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finder:
     spaces = tmp_path / "spaces"
     spaces.mkdir()
     monkeypatch.setattr(finders, "NAMESPACES", spaces)
-    monkeypatch.setattr(finders.shutil, "which", lambda _name: "/usr/bin/docker")
+    monkeypatch.setattr(finders, "may_have_docker", lambda: True)
     for name in ("lab", "web", str(RunId.next().namespace("n0"))):
         (spaces / name).touch()
     run = RunId.parse(sorted(spaces.iterdir())[-2].name)
@@ -219,6 +221,27 @@ def test_neighbours_are_the_other_containers_of_the_networks(finder: Finder) -> 
     assert words(finder.near(finder.find("db"))) == ["web"]
     with pytest.raises(TargetError, match="name both sides"):
         finder.near(finder.find("alone"))
+
+
+def test_without_a_daemon_a_container_is_no_mere_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Daemon:
+        raise BackendError("no docker daemon answers: start it")
+
+    monkeypatch.setattr(finders, "may_have_docker", lambda: True)
+    for word in ("container:web", "compose:api"):
+        with pytest.raises(BackendError, match="start it"):
+            Finder(nobody).find(word)
+
+
+def test_one_service_is_attacked_on_its_ways_to_others_however_many_containers_it_has(
+    finder: Finder,
+) -> None:
+    parser = attack._parser().parse_args(["loss", "shop/api", "--rate", "5%"])
+    with pytest.raises(TargetError, match="name both sides"):
+        attack._plan(parser, finder)
+    parser = attack._parser().parse_args(["loss", "db", "--rate", "5%"])
+    plan = attack._plan(parser, finder)
+    assert [words(list(group)) for group in plan.groups] == [["db"], ["web"]]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import api
 from stormcast.chaos.backends.kubernetes.api import Api
 from stormcast.chaos.backends.pods.http_pool import UnreachableError
-from stormcast.chaos.backends.pods.pod import Port
+from stormcast.chaos.backends.pods.pod import Port, request_of
 from stormcast.node.control.client import Reply
 
 PORT = Port("demo-stormcast-0", 7801, "10.0.0.1", is_tls=True)
@@ -40,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_that_was_turned_away_is_made_again() -> None:
     """Nobody in the pod has heard of it, so it is done once."""
     server = Busy(api.AGAIN)
-    assert Api(server, "default").ask(PORT, "POST", "/start", {}).is_ok
+    assert Api(server, "default").send(PORT, request_of("POST", "/start", {})).is_ok
     assert server.taken == 1
     server.left = api.AGAIN
     assert Api(server, "default").pods("a=b") == []
@@ -48,6 +48,6 @@ def test_a_request_that_was_turned_away_is_made_again() -> None:
 
 def test_one_that_is_turned_away_again_and_again_is_no_answer_of_the_pod() -> None:
     with pytest.raises(UnreachableError, match="the API server is busy"):
-        Api(Busy(api.AGAIN + 1), "default").ask(PORT, "POST", "/start", {})
+        Api(Busy(api.AGAIN + 1), "default").send(PORT, request_of("POST", "/start", {}))
     with pytest.raises(BackendError, match="429 Too many requests"):
         Api(Busy(api.AGAIN + 1), "default").pods("a=b")

@@ -23,7 +23,7 @@ class Keeper:
         self.state: dict[str, Any] = {"incarnation": 1, "alive": False, "code": code}
         self.status = 200
 
-    def ask(self, *_asked: Any) -> Reply:
+    def send(self, *_asked: object) -> Reply:
         return Reply(self.status, "application/json", json.dumps(self.state).encode())
 
 

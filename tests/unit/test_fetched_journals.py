@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.pods.http_pool import Request
 from stormcast.chaos.backends.pods.member_pod import MemberPod
 from stormcast.node.control.client import Reply
 from stormcast.node.keeper.tar_stream import tar_of
@@ -22,13 +23,13 @@ class Sends:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def ask(self, *asked: Any) -> Reply:
-        if asked[2] == "/journals/forget":
-            for number in asked[3]["incarnations"]:
+    def send(self, _port: object, request: Request) -> Reply:
+        if request.target == "/journals/forget":
+            for number in json.loads(request.body or b"")["incarnations"]:
                 shutil.rmtree(self._folder / f"{number:06}")
             return Reply(200, "application/json", b"{}")
-        into: IO[bytes] = asked[-1]
-        into.writelines(tar_of(self._folder))
+        assert request.into is not None
+        request.into.writelines(tar_of(self._folder))
         return Reply(200, "application/x-tar", b"")
 
 

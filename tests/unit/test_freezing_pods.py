@@ -12,7 +12,7 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import KubernetesBackend
 from stormcast.chaos.backends.pods import backend, keeper_client
-from stormcast.chaos.backends.pods.http_pool import UnreachableError
+from stormcast.chaos.backends.pods.http_pool import Request, UnreachableError
 from stormcast.chaos.backends.pods.leases import Leases
 from stormcast.chaos.backends.pods.member_pod import MemberPod
 from stormcast.chaos.backends.pods.run_pods import RunPods
@@ -34,13 +34,14 @@ class Keeper:
         self.is_paused = False
         self.asked: list[str] = []
 
-    def ask(self, _port: object, method: str, target: str, body: Any, *_more: object) -> Reply:
+    def send(self, _port: object, request: Request) -> Reply:
         time.sleep(self.slowness)
         if self.shut:
             self.shut -= 1
             raise UnreachableError("connection refused")
-        self.asked.append(f"{method} {target}")
-        reply = self._pause(body) if target == "/pause" else _json(self._state())
+        self.asked.append(f"{request.method} {request.target}")
+        is_pause = request.target == "/pause"
+        reply = self._pause(json.loads(request.body or b"")) if is_pause else _json(self._state())
         if self.unheard:
             self.unheard -= 1
             raise UnreachableError("timed out")

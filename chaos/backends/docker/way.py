@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker.containers import agent_of
 from stormcast.chaos.backends.docker.daemon import Daemon
 from stormcast.chaos.backends.pods.connections import CONNECTIONS, Connections
-from stormcast.chaos.backends.pods.http_pool import MAX_REPLY, UnreachableError, send, short
-from stormcast.chaos.backends.pods.pod import TIMEOUT_SECONDS, Pod, Port, request_of
+from stormcast.chaos.backends.pods.http_pool import Request, UnreachableError, send, short
+from stormcast.chaos.backends.pods.pod import Pod, Port
 from stormcast.node.control.client import Reply
 
 if TYPE_CHECKING:
@@ -81,21 +81,10 @@ class ContainerWay:
         self._ends = ends
         self._connections = Connections(_pool)
 
-    def ask(
-        self,
-        port: Port,
-        method: str,
-        target: str,
-        body: object = None,
-        token: str = "",
-        timeout: float = TIMEOUT_SECONDS,
-        most: int = MAX_REPLY,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
+    def send(self, port: Port, request: Request) -> Reply:
         """Send one request to a port of a pod (see `Way`)."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
-        request = request_of(method, target, body, token, timeout, most, into)
         request = replace(request, connecting=CONNECT_SECONDS)
         try:
             return send(self._connections.to(port), "", request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -21,7 +21,7 @@ from stormcast.chaos.backends.pods.http_pool import (
     send,
     short,
 )
-from stormcast.chaos.backends.pods.pod import TIMEOUT_SECONDS, Port, request_of
+from stormcast.chaos.backends.pods.pod import TIMEOUT_SECONDS, Port, Way
 from stormcast.node.control.client import Reply
 from stormcast.node.core.names import one_line
 
@@ -54,18 +54,10 @@ class ApiServer(Protocol):
     def request(self, request: Request) -> Reply: ...
 
 
-class DirectRequests(Protocol):
-    """Sends requests to ports of pods; raises what an `ApiServer` raises."""
-
-    def request(self, port: Port, request: Request) -> Reply: ...
-
-
 class Api:
     """Questions to the API server about one namespace, and to its pods."""
 
-    def __init__(
-        self, server: ApiServer, namespace: str, way: DirectRequests | None = None
-    ) -> None:
+    def __init__(self, server: ApiServer, namespace: str, way: Way | None = None) -> None:
         self.namespace = namespace
         self._server = server
         self._way = way
@@ -96,22 +88,11 @@ class Api:
             raise BackendError(self._refusal(reply, verb, what))
         return value
 
-    def ask(
-        self,
-        port: Port,
-        method: str,
-        target: str,
-        body: object = None,
-        token: str = "",
-        timeout: float = TIMEOUT_SECONDS,
-        most: int = MAX_REPLY,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
+    def send(self, port: Port, request: Request) -> Reply:
         """Send one request to a port of a pod (see `Way`)."""
-        request = request_of(method, target, body, token, timeout, most, into)
         if self._way is not None:
-            return self._way.request(port, request)
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{name_of(port)}/proxy{target}"
+            return self._way.send(port, request)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name_of(port)}/proxy{request.target}"
         reply = self._request(replace(request, target=path))
         if reply.status == _TOO_MANY:
             raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")
@@ -119,7 +100,9 @@ class Api:
         if status is None:
             return reply
         if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
-            raise BackendError(self._refusal(reply, _VERBS.get(method, method), "pods/proxy"))
+            raise BackendError(
+                self._refusal(reply, _VERBS.get(request.method, request.method), "pods/proxy")
+            )
         raise UnreachableError(f"{port.pod} port {port.number}: {status}")
 
     def _request(self, request: Request) -> Reply:

@@ -26,7 +26,7 @@ class DirectWay:
         self._trusted = trusting(ca_file)
         self._connections = Connections(self._pool)
 
-    def request(self, port: Port, request: Request) -> Reply:
+    def send(self, port: Port, request: Request) -> Reply:
         """Send one request, and return its answer. BackendError if the pod speaks plain HTTP, or
         its certificate is refused; UnreachableError when nothing answers."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional

@@ -8,7 +8,7 @@ from typing import IO, Any, Final, TypeVar
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.pods.http_pool import MAX_REPLY, UnreachableError
-from stormcast.chaos.backends.pods.pod import KEEPER, Pod, Way
+from stormcast.chaos.backends.pods.pod import KEEPER, Pod, Way, request_of
 from stormcast.node.control.client import Reply
 from stormcast.node.core.names import one_line
 
@@ -59,7 +59,8 @@ class KeeperClient:
         """Send one request, and return the answer, whatever it is; SilentError if none comes."""
         port = self._pod.port(KEEPER)
         try:
-            return self._way.ask(port, method, target, body, self._token, timeout, most, into)
+            request = request_of(method, target, body, self._token, timeout, most, into)
+            return self._way.send(port, request)
         except UnreachableError as error:
             raise SilentError(f"the keeper of {self._name} does not answer: {error}") from None
 

@@ -18,7 +18,7 @@ from stormcast.chaos.backends.pods.keeper_client import (
     patiently,
     words_of,
 )
-from stormcast.chaos.backends.pods.pod import AGENT, Pod, Way
+from stormcast.chaos.backends.pods.pod import AGENT, Pod, Way, request_of
 from stormcast.chaos.records.exits import KILLED, TOLD_TO_LEAVE, MemberExit
 from stormcast.node.control.client import Reply
 from stormcast.node.core.errors import NodeError
@@ -228,7 +228,7 @@ class MemberPod:
             raise AgentError(f"{what}: the pod has none: install with agent.enabled=true")
         port = self.pod.port(AGENT)
         try:
-            reply = self._way.ask(port, method, target, body, self._token)
+            reply = self._way.send(port, request_of(method, target, body, self._token))
         except (UnreachableError, BackendError) as error:
             raise AgentError(f"{what}: {error}") from None
         return read_answer(what, reply.status, reply.text)

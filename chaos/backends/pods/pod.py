@@ -57,34 +57,24 @@ class Pod:
 class Way(Protocol):
     """Sends requests to ports of pods."""
 
-    def ask(
-        self,
-        port: Port,
-        method: str,
-        target: str,
-        body: object = None,
-        token: str = "",
-        timeout: float = TIMEOUT_SECONDS,
-        most: int = MAX_REPLY,
-        into: IO[bytes] | None = None,
-    ) -> Reply:
-        """Send one request to a port of a pod, and return its answer, of any status and of `most`
-        bytes at most; the body of a good one goes `into` a file, if there is one. BackendError when
-        it must not be sent, UnreachableError when nothing answers in the pod, TooLongError when the
-        answer has more bytes."""
+    def send(self, port: Port, request: Request) -> Reply:
+        """Send one request to a port of a pod, and return its answer, of any status. BackendError
+        when it must not be sent, UnreachableError when nothing answers in the pod, TooLongError
+        when the answer has more bytes than are taken."""
         ...
 
 
 def request_of(
     method: str,
     target: str,
-    body: object,
-    token: str,
-    timeout: float,
-    most: int,
-    into: IO[bytes] | None,
+    body: object = None,
+    token: str = "",
+    timeout: float = TIMEOUT_SECONDS,
+    most: int = MAX_REPLY,
+    into: IO[bytes] | None = None,
 ) -> Request:
-    """Return a request to a keeper or an agent."""
+    """Return a request to a keeper or an agent; of its answer `most` bytes are taken, and the body
+    of a good one goes `into` a file, if there is one."""
     headers = {TOKEN_HEADER: token, "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     return Request(method, target, data, headers, timeout, most, into)
