@@ -48,6 +48,11 @@ class Finder:
         self._found: dict[str, Target] = {}
         """By the word of a network state."""
 
+    def close(self) -> None:
+        """Close the connections to the daemon, if there are any."""
+        if (daemon := self.__dict__.pop("_daemon", None)) is not None:
+            daemon.close()
+
     def find(self, word: str) -> list[Target]:
         """Return what a word means: one target, or those of a service. TargetError if it means
         nothing, or more than one thing."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -148,7 +148,11 @@ def _reader(quantity: Quantity) -> Callable[[str], float]:
 
 
 def _attack(args: argparse.Namespace, report: Report) -> int:
-    finder = Finder()
+    with closing(Finder()) as finder:
+        return _strike(args, report, finder)
+
+
+def _strike(args: argparse.Namespace, report: Report, finder: Finder) -> int:
     plan = _plan(args, finder)
     about = _about(args, plan)
     if args.dry_run:

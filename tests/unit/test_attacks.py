@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -134,6 +135,10 @@ class FakeDaemon:
         self._containers = list(containers)
         for one in containers:
             (folder / one["Id"]).touch()
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
 
     def containers(self, _label: str = "") -> list[dict[str, Any]]:
         return self._containers
@@ -231,6 +236,20 @@ def test_without_a_daemon_a_container_is_no_mere_absence(monkeypatch: pytest.Mon
     for word in ("container:web", "compose:api"):
         with pytest.raises(BackendError, match="start it"):
             Finder(nobody).find(word)
+
+
+def test_the_connections_to_a_daemon_end_with_the_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    daemon = FakeDaemon(tmp_path, container(1, "web", "front"))
+    monkeypatch.setattr(finders, "may_have_docker", lambda: True)
+    with closing(Finder(lambda: cast("Daemon", daemon))) as finder:
+        finder.find("container:web")
+        assert daemon.closed == 0
+    assert daemon.closed == 1
+    with closing(Finder(lambda: cast("Daemon", daemon))):
+        pass
+    assert daemon.closed == 1, "nobody had asked it"
 
 
 def test_one_service_is_attacked_on_its_ways_to_others_however_many_containers_it_has(

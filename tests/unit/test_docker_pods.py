@@ -3,16 +3,19 @@ The daemon is none here (tests/integration/test_docker_backend.py has a real one
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import tarfile
 from ipaddress import ip_address, ip_network
 from itertools import combinations
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import yaml
 
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker.containers import (
     KEYS,
     MOUNT,
@@ -27,7 +30,7 @@ from stormcast.chaos.backends.docker.containers import (
     keeper_settings,
     pod_of,
 )
-from stormcast.chaos.backends.docker.daemon import Daemon
+from stormcast.chaos.backends.docker.daemon import Daemon, open_daemon
 from stormcast.chaos.backends.docker.leftovers import labels_of, leftovers
 from stormcast.chaos.backends.docker.way import Ends
 from stormcast.chaos.backends.run_id import RunId
@@ -168,6 +171,26 @@ def test_leftovers_are_those_of_this_machines_runs_without_a_process() -> None:
     daemon.things = {"containers": found, "networks": found, "volumes": found}
     left = leftovers(cast("Daemon", daemon))
     assert left.names() == ["container dead", "docker network dead", "docker volume dead"]
+
+
+def test_where_no_daemon_listens_no_socket_stays_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever asks goes on without docker: what stayed open would be found by chance, later."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+
+    def sockets() -> int:
+        return sum(one.is_socket() for one in Path("/proc/self/fd").iterdir())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = sockets()
+        with pytest.raises(BackendError, match="no docker daemon answers: start it"):
+            open_daemon()
+        assert sockets() == before
+    finally:
+        gc.enable()
 
 
 def test_the_compose_file_has_the_images_of_this_version_and_no_way_out() -> None:

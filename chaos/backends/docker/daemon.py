@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -183,18 +184,34 @@ def open_daemon() -> Daemon:
     try:
         # Imported only here: it takes a while, and only this backend needs it.
         from docker.api.client import APIClient  # noqa: PLC0415 slow to import, and optional
-        from docker.utils import kwargs_from_env  # noqa: PLC0415 slow to import, and optional
+        from docker.utils import kwargs_from_env, parse_host  # noqa: PLC0415 slow to import, and optional
     except ImportError:
         raise BackendError(
             "the package docker is not installed: pip install stormcast[chaos]"
         ) from None
     with _errors("the daemon"):
+        settings = kwargs_from_env()
+        _knock(parse_host(settings.get("base_url")))
         # By `version="auto"` the daemon is asked at once.
         return Daemon(
-            APIClient(
-                version="auto", timeout=SECONDS, max_pool_size=MOST_AT_ONCE, **kwargs_from_env()
-            )
+            APIClient(version="auto", timeout=SECONDS, max_pool_size=MOST_AT_ONCE, **settings)
         )
+
+
+def _knock(address: str) -> None:
+    """Connect to the daemon's socket, if it has one: where nobody listens, the library would leave
+    its own socket open."""
+    from docker.errors import DockerException  # noqa: PLC0415 slow to import, and optional
+
+    kind, _, path = address.partition("://")
+    if kind != "http+unix":
+        return
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(SECONDS)
+        try:
+            door.connect(f"/{path.lstrip('/')}")
+        except OSError as error:
+            raise DockerException(f"{path}: {error.strerror}") from None
 
 
 @contextmanager
