@@ -31,6 +31,8 @@ class Seen:
     """
     stayed_down: frozenset[str] = frozenset()
     """Guests that were killed and not started again: nobody expects them to be ready."""
+    ended: set[str] = field(default_factory=set)
+    """Guests that ended by themselves."""
     doubts: list[str] = field(default_factory=list)
     """Why the run proves nothing, as far as its player knows."""
 
@@ -84,6 +86,9 @@ def _of_readiness(scenario: GuestScenario, seen: Seen) -> Iterator[Finding]:
     asked = [name for name in seen.samples if name not in seen.stayed_down]
     for name in asked:
         found = judge_readiness(seen.samples[name], heals, scenario.expect.ready_within)
+        if name in seen.ended and found.verdict is Verdict.VIOLATED:
+            # Whoever ended it, such as a machine without memory, may be why it is not ready.
+            found = replace(found, verdict=Verdict.UNKNOWN, detail=f"{found.detail}; it had ended")
         yield replace(found, detail=f"{name}: {found.detail}")
     if not asked:
         yield _doubt("no guest that says when it is ready was left: all were killed for good")

@@ -4,6 +4,7 @@ themselves. It is all gone when the lab is closed, or when its process ends."""
 from __future__ import annotations
 
 import atexit
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -19,10 +20,20 @@ from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.faults import Names, NetworkFault
+from stormcast.chaos.guests.containers import Containers, GuestContainer
 from stormcast.chaos.guests.guard import Guard
 from stormcast.chaos.guests.probing import Prober
 from stormcast.chaos.guests.processes import GuestProcesses
-from stormcast.chaos.guests.scenario import ADDRESS, CLIENT, FOLDER, PYTHON, Client, Guest, fill
+from stormcast.chaos.guests.scenario import (
+    ADDRESS,
+    CLIENT,
+    FOLDER,
+    PYTHON,
+    Client,
+    Guest,
+    fill,
+    put,
+)
 from stormcast.chaos.language.features import features_of
 from stormcast.chaos.language.network_state import PACKETS, NetworkState
 from stormcast.chaos.language.scenario import Scenario
@@ -34,6 +45,8 @@ MOST_LOG_BYTES: Final = 64 << 20
 """A guest that writes more into its log is ended."""
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _POLL: Final = 0.02
+Started = GuestProcesses | GuestContainer
+"""A guest: a command, or the container of an image."""
 
 
 class GuestError(BackendError):
@@ -48,13 +61,14 @@ class Lab:
         """`folder`: where logs are kept. `here`: what commands have as `{folder}`."""
         self.names = names
         self.network = Network(RunId.next(), names)
-        self.guests: dict[str, GuestProcesses] = {}
+        self.guests: dict[str, Started] = {}
         self.probers: dict[str, Prober] = {}
         self.client: GuestProcesses | None = None
         self._folder = folder.resolve()
         self._here = here
         self._seed = seed
         self._agent: AgentProcess | None = None
+        self._containers = Containers(self.network)
         self._undo = ExitStack()
 
     # -- The beginning and the end ---------------------------------------------------------------
@@ -71,6 +85,7 @@ class Lab:
             raise BackendError(f"this machine refuses: {error}") from None
         spaces = [self.network.run.namespace(name) for name in (BRIDGE, *self.names)]
         self._undo.callback(Guard(spaces).close)
+        self._undo.callback(self._containers.close)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._agent = AgentProcess(self.network.run, self.network.sites(), self._folder)
         self._undo.callback(self._agent.close)
@@ -115,13 +130,13 @@ class Lab:
         GuestError if that is not so in time."""
         places = self.places(guest.name)
         folder = self._folder / guest.name
-        command = fill(guest.command, places)
-        made = GuestProcesses(self.network, guest.name, command, folder, more=more)
+        made = self._make(guest, places, folder, more)
         self.guests[guest.name] = made
         made.start()
         if guest.ready is None:
             return
-        prober = Prober(self.network, guest.name, guest.ready, places, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        prober = Prober(self.network, guest.name, guest.ready, places, folder, made.inside)
         self._undo.callback(prober.forget)
 
         def is_ready() -> bool:
@@ -143,6 +158,24 @@ class Lab:
             ) from None
         self.probers[guest.name] = prober
 
+    def _make(
+        self, guest: Guest, places: Mapping[str, str], folder: Path, more: Mapping[str, str]
+    ) -> Started:
+        variables = {name: put(text, places) for name, text in guest.environment.items()}
+        if guest.image is None:
+            command = fill(guest.command, places)
+            return GuestProcesses(
+                self.network, guest.name, command, folder, more={**variables, **more}
+            )
+        return self._containers.make(
+            guest.name,
+            guest.image,
+            shlex.split(fill(guest.command, places)),
+            folder,
+            environment={**variables, **more},
+            mounts={self._here / path: where for path, where in guest.mounts.items()},
+        )
+
     def start_client(self, client: Client, history: Path, zero: float) -> None:
         """Start the client, whose output is the history."""
         command = fill(client.command, self.places(CLIENT))
@@ -159,7 +192,7 @@ class Lab:
             if guest.name in self.guests:
                 self.guests[guest.name].stop(guest.stop)
 
-    def ended(self, guest: GuestProcesses) -> str:
+    def ended(self, guest: Started) -> str:
         """Return a line about a guest that has ended."""
         code = guest.code
         how = f"with {code}" if code is None or code >= 0 else f"by signal {-code}"
@@ -198,6 +231,6 @@ class Lab:
                     "ended; have it say less"
                 )
 
-    def everyone(self) -> tuple[GuestProcesses, ...]:
+    def everyone(self) -> tuple[Started, ...]:
         """Return all guests, and the client, as far as they were started."""
         return (*self.guests.values(), *((self.client,) if self.client else ()))

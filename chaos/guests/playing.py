@@ -16,9 +16,8 @@ from stormcast.chaos.backends.base import BackendError, Bites
 from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.guests.judging import Seen, judge_guests
-from stormcast.chaos.guests.lab import Lab
+from stormcast.chaos.guests.lab import Lab, Started
 from stormcast.chaos.guests.nemesis import GuestNemesis
-from stormcast.chaos.guests.processes import GuestProcesses
 from stormcast.chaos.guests.scenario import CLIENT, GuestScenario
 from stormcast.chaos.histories.reading import MOST_BYTES, read_history_untrusted
 from stormcast.chaos.language.schedule import TimedStep, schedule
@@ -231,7 +230,7 @@ class _Player:
                 "shorter time"
             )
 
-    def _note_end(self, guest: GuestProcesses) -> None:
+    def _note_end(self, guest: Started) -> None:
         """Note the end of a guest, once; one that nobody ordered is a doubt."""
         if (guest.name, guest.incarnation) in self._noted:
             return
@@ -250,6 +249,7 @@ class _Player:
         # A client may end when it likes, if it says that all is well.
         if not guest.is_ordered and not (guest.name == CLIENT and code == 0):
             self._seen.doubts.append(self._lab.ended(guest))
+            self._seen.ended.add(guest.name)
 
     def _end(self) -> None:
         """End everything in good order, and note what is known by then."""

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.guests.scenario import Ready, fill
 from stormcast.node.bound import bound_to_me
 
+Inside = Callable[[Sequence[str]], Sequence[str]]
+"""Returns the words that run a program somewhere."""
 EVERY_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 5.0
 """Who has not answered by then is not ready. On a busy machine a program takes a second to start.
@@ -30,14 +33,23 @@ class Prober:
     """Asks in the guest's own network, so that no fault of the network is between them."""
 
     def __init__(
-        self, network: Network, name: str, ready: Ready, places: Mapping[str, str], folder: Path
+        self,
+        network: Network,
+        name: str,
+        ready: Ready,
+        places: Mapping[str, str],
+        folder: Path,
+        within: Inside,
     ) -> None:
+        """`within`: where a command of the guest's author runs."""
         self._network = network
-        self._name = name
         self._folder = folder
+        self._inside: Inside
         if ready.command is not None:
+            self._inside = within
             self._words: tuple[str, ...] = ("sh", "-c", fill(ready.command, places))
         else:
+            self._inside = partial(network.inside, name)
             where = (places["address"], str(ready.tcp))
             # Without the packages of the installation it starts in a moment.
             self._words = (sys.executable, "-I", "-S", "-c", _CONNECTS, *where)
@@ -65,7 +77,7 @@ class Prober:
         if now - self._asked >= EVERY_SECONDS:
             self._asked = now
             self._asking = subprocess.Popen(  # noqa: S603 the words of the scenario's author
-                bound_to_me(self._network.inside(self._name, self._words)),
+                bound_to_me(self._inside(self._words)),
                 cwd=self._folder,
                 env=environment({}, self._network.run),
                 stdin=subprocess.DEVNULL,

@@ -99,6 +99,10 @@ class GuestProcesses:
         variables = environment(self._more, self._network.run)
         self._process = Process(argv, self.folder, f"{self.name}-{self.incarnation}", variables)
 
+    def inside(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the words that run a program where the guest runs."""
+        return self._network.inside(self.name, words)
+
     def tell(self, by: str) -> None:
         """Tell it to end, by a signal to its process group, without waiting. A shell does not hand
         on what only itself is told."""
@@ -149,6 +153,11 @@ class GuestProcesses:
         """Return the last line of its log."""
         lines = "" if self._process is None else self._process.tail(1)
         return lines.strip()
+
+    def log(self) -> str:
+        """Return what it has said."""
+        paths = sorted(self.folder.glob(f"{self.name}-*.log"))
+        return "".join(path.read_text(errors="replace") for path in paths)
 
     def log_bytes(self) -> int:
         """Return the size of its logs."""

@@ -11,7 +11,9 @@ import shlex
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from stormcast.chaos import faults
@@ -55,6 +57,16 @@ _TAKEN: Final = "|".join(
 _GUEST: Final = re.compile(rf"(?!(?:{_TAKEN})$)[a-z][a-z0-9-]{{0,30}}")
 _HOLE: Final = re.compile(r"(?<!\$)\{([a-z][a-z0-9-]*)\}")
 """A word in braces; not ${a}, which is the shell's."""
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+_VARIABLE: Final = (
+    re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
+    "a variable has letters, digits and _",
+)
+_SOURCE: Final = (
+    re.compile(r"[^:\0]{1,255}"),
+    "write a path, from the folder of this file on, without a colon",
+)
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGKILL")
 
 OF_NETWORKS: Final = (
@@ -100,6 +112,12 @@ class Guest:
 
     name: str
     command: str
+    """Empty: what the image says."""
+    image: str | None = None
+    """The image of docker whose container it is; None: a command of this machine."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """What a container may read: paths from the scenario's folder, and where it sees them."""
     ready: Ready | None = None
     stop: str = "SIGTERM"
 
@@ -213,6 +231,11 @@ def fill(command: str, places: Mapping[str, str]) -> str:
     return _HOLE.sub(lambda match: shlex.quote(places[match[1]]), command)
 
 
+def put(text: str, places: Mapping[str, str]) -> str:
+    """Return a text that no shell reads with what its words in braces stand for."""
+    return _HOLE.sub(lambda match: places[match[1]], text)
+
+
 # -- The shapes of the file ------------------------------------------------------------------------
 
 
@@ -239,16 +262,30 @@ def _command(known: Names) -> Notation:
         text = item.text("write a command, in quotes")
         if not text.strip() or "\0" in text:
             raise item.refuse("write a command, such as redis-server --bind {address}")
-        for hole in _HOLE.findall(text):
-            if hole not in (*_FILLED, *known):
-                near = suggestion(hole, (*_FILLED, *known))
-                raise item.error(
-                    f"{item.key} has {{{hole}}}, which is no guest{near}; braces of the shell's "
-                    "want a blank: { … }"
-                )
+        _check_holes(item, text, known, "braces of the shell's want a blank: { … }")
         return text
 
     return _read_only(read)
+
+
+def _value(known: Names) -> Notation:
+    """The value of a variable, with names of guests in braces."""
+
+    def read(item: Item) -> str:
+        text = item.text("write text, a number in quotes")
+        if "\0" in text:
+            raise item.refuse("a variable has no NUL")
+        _check_holes(item, text, known, "choose a guest, or address")
+        return text
+
+    return _read_only(read)
+
+
+def _check_holes(item: Item, text: str, known: Names, remedy: str) -> None:
+    for hole in _HOLE.findall(text):
+        if hole not in (*_FILLED, *known):
+            near = suggestion(hole, (*_FILLED, *known))
+            raise item.error(f"{item.key} has {{{hole}}}, which is no guest{near}; {remedy}")
 
 
 def _check_ready(item: Item, ready: Ready) -> None:
@@ -273,28 +310,64 @@ assert all(hasattr(signal, name) for name in SIGNALS)
 
 
 def _guest(name: str, known: Names) -> Shape:
-    def make(**values: Any) -> Guest:  # noqa: ANN401 of the shape below
-        return Guest(name=name, **{key: values[key] for key in ("command", "ready", "stop")})
-
     return Shape(
-        make,
+        partial(Guest, name=name),
         {
-            "command": Key("command", _command(known)),
+            "command": Key("command", _command(known), ""),
+            "image": Key("image", _read_only(_image), None),
+            "environment": Key("environment", _pairs(_VARIABLE, _value(known)), _NOTHING),
+            "mounts": Key("mounts", _pairs(_SOURCE, _read_only(_target)), _NOTHING),
             "ready": Key("ready", _ready(known).notation(), None),
             "stop": Key("stop", _SIGNAL, "SIGTERM"),
         },
+        _check_guest,
     )
+
+
+def _check_guest(item: Item, guest: Guest) -> None:
+    if guest.image is None and not guest.command:
+        raise item.error(f"{item.key} needs command, or image; write one of them")
+    if guest.image is None and guest.mounts:
+        raise item.peek("mounts").error(
+            "mounts: a command sees the files of this machine as they are; remove it"
+        )
+    if guest.image is not None:
+        try:
+            shlex.split(guest.command)
+        except ValueError as error:
+            why = str(error).lower()
+            raise item.peek("command").refuse(f"close what is open in it ({why})") from None
+
+
+def _image(item: Item) -> str:
+    text = item.text("write the name of an image, such as redis:7")
+    if not _IMAGE.fullmatch(text):
+        raise item.refuse("write the name of an image, such as redis:7")
+    return text
+
+
+def _target(item: Item) -> str:
+    text = item.text("write a path in the container")
+    if not text.startswith("/") or ":" in text:
+        raise item.refuse("write where the container sees it, from / on, such as /etc/redis.conf")
+    return text
+
+
+def _pairs(pattern: tuple[re.Pattern[str], str], value: Notation) -> Notation:
+    """A mapping whose keys are the author's own."""
+
+    def read(item: Item) -> Mapping[str, Any]:
+        return {key.word(*pattern): value.read(found) for key, found in item.pairs()}
+
+    return _read_only(read)
 
 
 def read_guest(name: str, item: Item, known: Names) -> Guest:
     """Read one guest; `known` are the names that its commands may have in braces."""
-    if item.is_mapping():
-        for key in ("image", "selector"):
-            if item.has(key):
-                raise item.peek(key).error(
-                    f"{key}: guests are commands in this version; write command, or aim "
-                    "`stormcast attack` at the container"
-                )
+    if item.is_mapping() and item.has("selector"):
+        raise item.peek("selector").error(
+            "selector: guests are commands, or of images; aim `stormcast attack` at what runs"
+        )
     guest: Guest = _guest(name, known).read(item)
     return guest
 

@@ -55,8 +55,7 @@ class LiveGuest(str):
 
     def log(self) -> str:
         """Return what the guest has said so far."""
-        folder = self._handled.folder / self
-        return "".join(path.read_text(errors="replace") for path in sorted(folder.glob("*.log")))
+        return self._handled.lab.guests[self].log()
 
     @property
     def is_alive(self) -> bool:
@@ -105,8 +104,10 @@ class GuestMaker:
         """Start a guest, with the keys of a scenario's `guests`, and return it when it is ready.
         Without a command it is a network, for programs that the test runs there."""
         words: dict[str, Plain] = {**others}
-        if command or others:
-            words |= {"command": command, "stop": stop}
+        if command:
+            words["command"] = command
+        if words:
+            words["stop"] = stop
         if ready is not None:
             words["ready"] = ready
         handled = self._opened()

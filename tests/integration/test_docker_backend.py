@@ -21,8 +21,8 @@ from stormcast.chaos.backends.by_name import DOCKER
 from stormcast.chaos.backends.docker import DockerBackend
 from stormcast.chaos.backends.docker.containers import PodNames
 from stormcast.chaos.backends.docker.daemon import Daemon, open_daemon
+from stormcast.chaos.backends.docker.images import NODE_IMAGE
 from stormcast.chaos.backends.docker.leftovers import RUN, leftovers
-from stormcast.chaos.backends.docker.place import NODE_IMAGE
 from stormcast.chaos.backends.leftovers import clean
 from stormcast.chaos.backends.run_id import RunId
 from tests.helpers import containers

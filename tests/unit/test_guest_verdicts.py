@@ -88,6 +88,15 @@ def test_a_doubt_takes_no_violation_back() -> None:
     assert verdict(replace(seen(LOST), doubts=["a ended by itself"]))[0] is Verdict.VIOLATED
 
 
+def test_who_has_ended_by_itself_violates_nothing_by_that() -> None:
+    told = replace(seen(), samples={"a": [(3.0, False), (6.5, False)]})
+    assert verdict(told)[0] is Verdict.VIOLATED
+    told.ended.add("a")
+    told_now, detail = verdict(told)
+    assert told_now is Verdict.UNKNOWN
+    assert detail.endswith("; it had ended")
+
+
 def test_who_is_late_violates_h5() -> None:
     late = replace(seen(), samples={"a": [(4.5, False), (6.5, False), (6.8, True)]})
     told, detail = verdict(late)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.names import one_line
@@ -18,6 +18,8 @@ SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 8
 """The most requests at once."""
 _LONGEST: Final = 300
+_GONE: Final = ("already in progress", "is not running")
+"""What the daemon says of what is as good as gone."""
 START_IT: Final = "start it (dockerd, or systemctl start docker), or set DOCKER_HOST"
 
 
@@ -135,6 +137,39 @@ class Daemon:
         with _errors(f"container {container}"):
             self._client.restart(container, timeout=0)
 
+    def kill(self, container: str, by: str = "SIGKILL") -> None:
+        """Send a signal to the first process of a container; by SIGKILL all of them end. One that
+        does not run is no trouble."""
+        with _errors(f"container {container}", gone_is_fine=True):
+            self._client.kill(container, by)
+
+    def pause(self, container: str) -> None:
+        """Stop all processes of a container."""
+        with _errors(f"container {container}"):
+            self._client.pause(container)
+
+    def unpause(self, container: str) -> None:
+        """Have the processes of a paused container go on."""
+        with _errors(f"container {container}"):
+            self._client.unpause(container)
+
+    def environment(self, container: str) -> list[str]:
+        """Return the variables that a container's first process was started with, as NAME=VALUE."""
+        with _errors(f"container {container}"):
+            found: list[str] = self._client.inspect_container(container)["Config"]["Env"] or []
+        return found
+
+    def write_log(self, container: str, file: BinaryIO, most: int) -> None:
+        """Write what a container has printed, as far as the daemon has it, and `most` bytes."""
+        with _errors(f"container {container}"):
+            lines = self._client.logs(container, stream=True, follow=False)
+            with closing(lines):
+                for piece in lines:
+                    file.write(piece[:most])
+                    most -= len(piece)
+                    if most <= 0:
+                        return
+
     def state(self, container: str) -> dict[str, Any]:
         """Return how a container is, as the daemon says it."""
         with _errors(f"container {container}"):
@@ -227,7 +262,7 @@ def _errors(what: str, *, gone_is_fine: bool = False) -> Iterator[None]:
             raise BackendError(f"docker: {what}: {_words(error)}") from None
     except APIError as error:
         said = _words(error)
-        if gone_is_fine and "already in progress" in said:
+        if gone_is_fine and any(words in said for words in _GONE):
             return
         kind = ConflictError if "overlap" in said else BackendError
         raise kind(f"docker: {what}: {said}") from None

@@ -29,6 +29,7 @@ from stormcast.chaos.backends.docker.containers import (
     tar_of,
 )
 from stormcast.chaos.backends.docker.daemon import ConflictError, Daemon, open_daemon
+from stormcast.chaos.backends.docker.images import CHAOS_IMAGE, NODE_IMAGE, own_image
 from stormcast.chaos.backends.docker.leftovers import labels_of, leftovers, remove
 from stormcast.chaos.backends.docker.way import ContainerWay, Ends, has_ended
 from stormcast.chaos.backends.pods.features import (
@@ -44,9 +45,6 @@ from stormcast.chaos.backends.run_id import RunId
 from stormcast.node.core.errors import NodeError
 from stormcast.node.keys.cluster_keys import change_keys, write_new_key
 
-NODE_IMAGE: Final = "STORMCAST_NODE_IMAGE"
-CHAOS_IMAGE: Final = "STORMCAST_CHAOS_IMAGE"
-"""Variables with the images of members and of agents, in place of those of `make image`."""
 START_SECONDS: Final = 60.0
 """Seconds that containers may take until they answer."""
 POLL_SECONDS: Final = 0.05
@@ -72,13 +70,7 @@ class DockerPlace:
         self._given_keys = key_file
         self._features = features
         self._daemon = daemon
-        self._images = {
-            variable: os.environ.get(variable) or f"{image}:{version}"
-            for variable, image in (
-                (NODE_IMAGE, "stormcast-node"),
-                (CHAOS_IMAGE, "stormcast-chaos"),
-            )
-        }
+        self._images = {name: own_image(name, version) for name in (NODE_IMAGE, CHAOS_IMAGE)}
         self._runs: list[RunId] = []
         """The runs whose things are to be removed."""
         self._pods: dict[str, MemberPod] = {}
