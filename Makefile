@@ -74,9 +74,10 @@ IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
 
 # Members wait more than they work, so several at a time; what fails has to pass alone.
 IN_DOCKER := STORMCAST_DOCKER=$${STORMCAST_DOCKER:-1} $(BIN)/pytest \
-	tests/conformance tests/integration/test_docker_backend.py -m docker -rs
+	tests/conformance tests/integration/test_docker_backend.py \
+	tests/integration/test_guest_containers.py -m docker -rs
 
-test-docker: setup ## Each verb of the backend docker, on containers of the images of make image
+test-docker: setup ## Each verb of the backend docker, and guests of images, on the images of make image
 	@$(IN_DOCKER) -n 3 --dist worksteal --durations=5 $(ARGS); code=$$?; \
 	case $$code in 0|5) ;; 1) echo "once more, alone: what failed" >&2; \
 		$(IN_DOCKER) --last-failed --last-failed-no-failures=none $(ARGS);; \

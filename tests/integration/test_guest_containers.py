@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def run(file: Path, out: Path, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def written(folder: Path, timeline: str, within: str = "60s", **web: object) -> Path:
+def written(folder: Path, timeline: str, /, within: str = "60s", **web: Any) -> Path:
     """A scenario whose guests are a web server, and one that looks at it all the time."""
     (folder / "site").mkdir()
     (folder / "site" / "page").write_text("what the scenario's folder has")
@@ -133,7 +134,7 @@ def test_a_container_that_dies_by_itself_is_a_doubt_with_its_code_and_last_words
     ],
 )
 def test_what_cannot_start_is_one_line_and_leaves_nothing(
-    tmp_path: Path, web: dict[str, object], more: dict[str, str], why: str
+    tmp_path: Path, web: dict[str, Any], more: dict[str, str], why: str
 ) -> None:
     said = run(written(tmp_path, STEPS, **web), tmp_path / "run", **more)
     assert said.returncode == 3
