@@ -33,8 +33,9 @@ from stormcast.node.core.errors import NodeError
 ALIVE: Final = 0x5C000001
 """Set by nft where a packet comes in: a fault strikes its sender's packets, and the lease lasts."""
 DECIDE: Final = 0x5C000002
-"""A datagram that a rule may select, for nfqueue to decide: first all rules, in their order (also
-those that nft could have decided), then losses, models and all other chances."""
+"""A packet that a fault of packets, or a datagram that a rule, may select, for nfqueue to decide:
+first faults of packets, then all rules, in their order (also those that nft could have decided),
+then losses, models and all other chances."""
 CHANCES: Final = 0x5C000003
 """No rule selects this packet, and no loss has struck it: models and all other chances are left."""
 QUEUED_MASK: Final = 0xFFFFFFFE
@@ -171,8 +172,11 @@ def driver_of(fault: NetworkFault, *, netem: bool = False) -> str:
     match fault:
         case faults.Rule():
             return NFT if fault.is_told_by_the_preamble() else NFQUEUE
-        case faults.Partition() | faults.Cut() | faults.Loss() | faults.DropPackets():
+        case faults.Partition() | faults.Cut() | faults.Loss():
             return NFT
+        case faults.PacketFault():
+            is_told = isinstance(fault, faults.DropPackets) and fault.match.is_told_by_headers
+            return NFT if is_told else NFQUEUE
         case faults.Bandwidth():
             return TC
         case faults.Delay():

@@ -29,13 +29,14 @@ from stormcast.chaos.drivers.base import (
 )
 from stormcast.chaos.drivers.injection import Injector, RawSockets
 from stormcast.chaos.drivers.netlink import NetlinkError, Take
+from stormcast.chaos.drivers.packet_faults import PacketFaults, PacketOutcome, check_contents
 from stormcast.chaos.drivers.packets import Offsets
 from stormcast.chaos.drivers.paths import Ways
 from stormcast.chaos.drivers.queue_rule import QUEUE, QueueRule
 from stormcast.chaos.drivers.running import at_once
 from stormcast.chaos.faults.fate import jhash_fate
 from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, FrameOutcome
-from stormcast.chaos.faults.paths import PathMaker
+from stormcast.chaos.faults.paths import Path, PathMaker
 from stormcast.chaos.language.network_state import FRAMES, PACKETS, NetworkState
 from stormcast.node.core.errors import NodeError
 
@@ -147,6 +148,11 @@ class Port:
         if place is None or ways is None:
             queue.accept(packet)
             return
+        if mark == DECIDE and self._driver.packet_faults:
+            struck = self._driver.strike(ways.path(place), view, place)
+            if struck is not None:
+                self._treat(packet, struck, place)
+                return
         outcome = self._driver.decide(ways, mark, view, place, packet)
         if outcome.does == DROP:
             queue.drop(packet)
@@ -169,6 +175,18 @@ class Port:
             copied = packets.for_member(bytes(view), place, self.own)
             for at in outcome.copies:
                 driver.schedule(at, self, None, copied)
+
+    def _treat(self, packet: int, struck: PacketOutcome, place: Offsets) -> None:
+        """Do what a fault of packets makes of one."""
+        assert self.queue is not None
+        if struck.is_lost:
+            self.queue.drop(packet)
+            return
+        # Of equal times the first one scheduled goes first: a forged copy.
+        for at, copy in struck.copies:
+            self._driver.schedule(at, self, None, packets.for_member(copy, place, self.own))
+        self.waiting += 1
+        self._driver.schedule(struck.at, self, packet, struck.payload)
 
     def release(self, place: Offsets, packet: int) -> None:
         """Let go a packet that was held, over its path as it is now."""
@@ -240,6 +258,7 @@ class NfqueueDriver:
         self._ports = [Port(self, site, QueueRule(site, run, do)) for site in sites]
         self._maker = PathMaker()
         self._decider = Decider(jhash_fate)
+        self.packet_faults = PacketFaults(self._decider)
         self._heap: list[Due] = []
         self._order = count()
         self._held: dict[str, list[HeldPacket]] = {}
@@ -267,6 +286,7 @@ class NfqueueDriver:
         )
         if found["corrupt"] is None:
             found["corrupt"] = await asyncio.to_thread(_refusal, packets.layers)
+        found["packet-contents"] = found["duplicate"] or found["corrupt"]
         return found
 
     # -- Verbs -------------------------------------------------------------------------------------
@@ -279,10 +299,12 @@ class NfqueueDriver:
         if paths.may_corrupt(state):
             # In a thread, as packets may wait already for what acts until now.
             await asyncio.to_thread(packets.layers)
+        await check_contents(state)
         ports = [port for port in self._ports if port.site.name in state.members]
         await at_once(self._serve(port) for port in ports if self._is_needed(state, port))
         # From here on there is no `await`: all sites change at one moment.
         self._dice = state.dice
+        self.packet_faults.renew(state.faults)
         ended = self._maker.renew(state.seed, state.faults)
         places = {
             packets.packed(address): name
@@ -311,6 +333,7 @@ class NfqueueDriver:
         self._lapse()
         # Another run may come, which is to have the dice of a new agent.
         self._maker = PathMaker()
+        self.packet_faults = PacketFaults(self._decider)
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
@@ -372,7 +395,12 @@ class NfqueueDriver:
         known = packets.identity(view, place)
         if known is None and self._dice == PACKETS:
             known = packets.numbered(packet, place)
-        return self._decider.after_losses(path, known, size, self._now)
+        go_on = self._decider.after_cuts if mark == DECIDE else self._decider.after_losses
+        return go_on(path, known, size, self._now)
+
+    def strike(self, path: Path, view: memoryview, place: Offsets) -> PacketOutcome | None:
+        """Return what the first fault of packets makes of one; None if none takes it."""
+        return self.packet_faults.strike(path, view, place, self._now)
 
     def let_go(self, ways: Ways | None, place: Offsets) -> FrameOutcome:
         """Decide the outcome of a packet that was held."""

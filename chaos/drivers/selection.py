@@ -9,7 +9,7 @@ it before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stormcast.chaos import faults
@@ -86,10 +86,17 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
             *(Statement("", "", fault) for fault in blocks[:-1]),
             Statement("", "drop", blocks[-1]),
         ]
+    of_packets = [(key, one) for key, one in struck if isinstance(one, faults.PacketFault)]
     found = [
         Statement(packets_met(fault.match), "drop", fault_id)
-        for fault_id, fault in struck
-        if isinstance(fault, faults.DropPackets)
+        for fault_id, fault in of_packets
+        if driver_of(fault) != NFQUEUE
+    ]
+    found += [
+        # What its headers do not tell is asked there, and so is which of them is the n-th.
+        Statement(packets_met(replace(fault.match, nth=None)), _marked(DECIDE))
+        for _id, fault in of_packets
+        if driver_of(fault) == NFQUEUE
     ]
     if _are_connections_told(state, source, dest):
         kind = f"{_raw('kind')} {wire.DATA:#x}"
@@ -111,7 +118,7 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
 
 
 def packets_met(match: faults.PacketMatch) -> str:
-    """Return the condition of the packets that a match selects."""
+    """Return the condition of the packets whose headers a match selects."""
     words: list[str] = []
     if match.protocol == "icmp":
         words.append("meta l4proto { icmp, ipv6-icmp }")
@@ -155,7 +162,8 @@ def _has_chances(state: NetworkState, struck: list[faults.NetworkFault]) -> bool
         getattr(base, field) for field in ("jitter", "reorder", "duplicate", "corrupt")
     )
     return by_base or any(
-        not isinstance(fault, Rule) and driver_of(fault, netem=state.netem) == NFQUEUE
+        not isinstance(fault, Rule | faults.PacketFault)
+        and driver_of(fault, netem=state.netem) == NFQUEUE
         for fault in struck
     )
 

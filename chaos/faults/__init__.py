@@ -209,11 +209,13 @@ sent a view to be let go."""
 
 
 PACKET_PROTOCOLS: Final = ("tcp", "udp", "icmp")
+FieldValues = tuple[tuple[str, str | int], ...]
+"""Values of fields, each called by its layer, such as DNS.qr."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketMatch:
-    """Selects packets by their headers, whatever is in them; all conditions must be met."""
+    """Selects packets, which need be no frames of ours; all conditions must be met."""
 
     protocol: str = ""
     """One of PACKET_PROTOCOLS; empty: any."""
@@ -224,13 +226,46 @@ class PacketMatch:
     """Least and most bytes, with the header of IP."""
     nth: int | None = None
     """Only each n-th of those that meet all else, counted for each sender and receiver."""
+    layer: str = ""
+    """The layer of scapy that they have; empty: any."""
+    fields: FieldValues = ()
+    """What scapy finds in them."""
+
+    @property
+    def is_told_by_headers(self) -> bool:
+        """Whether the headers of IP, TCP and UDP say if a packet is meant."""
+        return not self.layer and not self.fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropPackets(LinkFault):
-    """Packets that a match selects are lost. They need be no frames of ours."""
+class PacketFault(LinkFault):
+    """Does something to the packets that a match selects."""
 
     match: PacketMatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPackets(PacketFault):
+    """They are lost."""
+
+
+PACKET_DEEDS: Final = ("delay", "duplicate", "corrupt", "change", "forge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPackets(PacketFault):
+    """They arrive in another way than they were sent, or not alone."""
+
+    does: str
+    """One of PACKET_DEEDS. `change`: fields have other values. `forge`: a copy with other values
+    arrives before the packet."""
+    delay: float = 0.0
+    copies: int = 1
+    """Extra packets of a `duplicate`."""
+    fields: FieldValues = ()
+    """The other values."""
+    times: int | None = None
+    """The number of packets of each sender and receiver to which it is done; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

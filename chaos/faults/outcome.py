@@ -71,8 +71,11 @@ class Decider:
         """Decide on a frame that no rule took."""
         if path.blocked_by and self.is_blocked(path):
             return LOST
-        known = identity(frame)
-        if path.losses and self.is_lost(path, known):
+        return self.after_cuts(path, identity(frame), size, now)
+
+    def after_cuts(self, path: Path, known: bytes | None, size: int, now: float) -> FrameOutcome:
+        """Decide on a frame, or a packet, of this identity that no cut took."""
+        if path.losses and known is not None and self.is_lost(path, known):
             return LOST
         return self.after_losses(path, known, size, now)
 

@@ -19,7 +19,7 @@ from stormcast.chaos.guests.scenario import Guest, GuestScenario, guest_actions,
 from stormcast.chaos.histories.judging import judge
 from stormcast.chaos.histories.reading import read_history_untrusted
 from stormcast.chaos.language.schedule import TimedStep, schedule
-from stormcast.chaos.language.timeline import LASTING, Step
+from stormcast.chaos.language.timeline import LASTING, Step, read_action
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.node.core.errors import require, suggestion
@@ -90,7 +90,7 @@ class HandledGuests:
         """Do now what a timeline would say; return the fault's id, and the step that ends it."""
         known = guest_actions(self.lab.names, self.lab.names)
         require(do in known, f"do is {do!r}: nobody does that to guests{suggestion(do, known)}")
-        action = known[do].read(PlainItem({"do": do, **words}, do), besides=["do"])
+        action = read_action(PlainItem({"do": do, **words}, do), known[do], besides=["do"])
         self._number += 1
         lasts = isinstance(action, LASTING)
         step = Step(

@@ -71,7 +71,7 @@ SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"
 
 OF_NETWORKS: Final = (
     *("partition", "cut", "loss", "gilbert-elliott", "nth-loss", "delay", "duplicate", "reorder"),
-    *("corrupt", "bandwidth", "drop", "heal"),
+    *("corrupt", "bandwidth", "drop", "packets", "heal"),
 )
 OF_PROCESSES: Final = ("crash", "restart", "pause", "resume")
 _OUR_FRAMES: Final = (

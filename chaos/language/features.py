@@ -21,6 +21,7 @@ FEATURES: Final[dict[str, str]] = {
     "corrupt": "have frames arrive with a bit flipped",
     "bandwidth": "limit the bytes per second",
     "packets": "drop packets by protocol, port, size and number, whatever is in them",
+    "packet-contents": "choose packets by what scapy finds in them; delay, double or change them",
     "rule-drop": "drop frames that are known by themselves",
     "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
     "rule-over-members": "count the frames to several members in one rule, and know the "
@@ -45,9 +46,12 @@ ONLY_SIMULATED: Final = {
 }
 """Features that only the simulator has, and why."""
 
+_NO_PACKETS: Final = (
+    "the simulator has frames, and no packets with ports; choose a rule, or use --backend netns"
+)
 ONLY_REAL: Final = {
-    "packets": "the simulator has frames, and no packets with ports; choose a rule, or use "
-    "--backend netns",
+    "packets": _NO_PACKETS,
+    "packet-contents": _NO_PACKETS,
 }
 """Features that the simulator alone lacks, and why."""
 
@@ -62,7 +66,7 @@ _BY_FAULT: Final[dict[type, str]] = {
     faults.Reorder: "reorder",
     faults.Corrupt: "corrupt",
     faults.Bandwidth: "bandwidth",
-    faults.DropPackets: "packets",
+    faults.AlterPackets: "packet-contents",
     faults.Pause: "pause",
     faults.Resume: "pause",
     faults.ChangeKeys: "change-keys",
@@ -105,6 +109,8 @@ def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> froz
             found |= _of_rule(action, in_members=in_members)
         elif isinstance(action, _COMMANDS):
             found.add("commands")
+        elif isinstance(action, faults.DropPackets):
+            found.add("packets" if action.match.is_told_by_headers else "packet-contents")
         elif (what := _BY_FAULT.get(type(action))) is not None:
             found.add(what)
     return frozenset(found)

@@ -11,9 +11,16 @@ from typing import Any, Final
 from stormcast.chaos import faults
 from stormcast.chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
 from stormcast.chaos.language.members import members_of
+from stormcast.chaos.language.packet_faults import (
+    DEEDS,
+    PACKETS,
+    asks_scapy,
+    check_deed,
+    check_names,
+)
 from stormcast.chaos.language.protocol_settings import attribute_value
 from stormcast.node.core import wire
-from stormcast.node.core.errors import suggestion
+from stormcast.node.core.errors import ConfigError, suggestion
 from stormcast.node.core.match import Match
 from stormcast.node.reading.items import Item
 from stormcast.node.reading.matches import match_keys
@@ -25,10 +32,8 @@ from stormcast.node.reading.notations import (
     list_of,
     one_of,
     quantity,
-    size_range,
     some_of,
     whole,
-    whole_range,
     word,
 )
 from stormcast.node.reading.quantities import BANDWIDTH, DURATION, SHARE
@@ -132,26 +137,6 @@ def _match(members: Names) -> Shape:
     return Shape(Match, keys | {"connection": Key("connection", whole(1), None)})
 
 
-def _check_packets(item: Item, match: faults.PacketMatch) -> None:
-    if match == faults.PacketMatch():
-        raise item.error("match: it selects every packet; write a condition, or cut")
-    if match.protocol == "icmp" and (match.to_ports or match.from_ports):
-        raise item.refuse("icmp has no ports; leave them out, or write tcp or udp")
-
-
-_PACKETS: Final = Shape(
-    faults.PacketMatch,
-    {
-        "protocol": Key("protocol", one_of(faults.PACKET_PROTOCOLS, "protocol"), ""),
-        "to_port": Key("to_ports", whole_range(1, 65535), None),
-        "from_port": Key("from_ports", whole_range(1, 65535), None),
-        "size": Key("sizes", size_range(65535), None),
-        "nth": Key("nth", whole(2, 1_000_000), None),
-    },
-    _check_packets,
-)
-
-
 def actions(members: Names) -> dict[str, Shape]:
     """Return every word that may stand behind `do:`, with the keys that belong to it."""
     some, one = members_of(members), one_of(members, "member")
@@ -195,7 +180,8 @@ def actions(members: Names) -> dict[str, Shape]:
         "bandwidth": on_links(
             faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
         ),
-        "drop": on_links(faults.DropPackets, links | {"match": Key("match", _PACKETS.notation())}),
+        "drop": on_links(faults.DropPackets, links | PACKETS),
+        "packets": Shape(faults.AlterPackets, links | PACKETS | DEEDS, _checked_deed(members)),
         "listen": on_links(faults.Listen, links),
         "replay": on_links(
             faults.Replay,
@@ -269,11 +255,22 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     """Read one entry of a timeline."""
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
-    action = shape.read(item, besides=["do", *timing.keys])
+    action = read_action(item, shape, besides=["do", *timing.keys])
     line = item.place.line if item.place else 0
     step = Step(action=action, line=line, **timing.read(item, besides=["do", *shape.keys]))
     _check_periods(item, step)
     return step
+
+
+def read_action(item: Item, shape: Shape, besides: Collection[str]) -> Any:  # noqa: ANN401 of the shape's kind
+    """Read an action that somebody writes: scapy must know what it names, too."""
+    action = shape.read(item, besides)
+    try:
+        if isinstance(action, faults.PacketFault) and asks_scapy(action):
+            check_names(action)
+    except ConfigError as error:
+        raise item.error(str(error)) from None
+    return action
 
 
 def _check_periods(item: Item, step: Step) -> None:
@@ -429,6 +426,16 @@ def _checked_rule(members: Names) -> Callable[[Item, faults.Rule], None]:
                 f"a rule that does {rule.does} has no copies; remove it"
             )
         links(item, rule)
+
+    return check
+
+
+def _checked_deed(members: Names) -> Callable[[Item, faults.AlterPackets], None]:
+    links = _checked_links(members)
+
+    def check(item: Item, fault: faults.AlterPackets) -> None:
+        check_deed(item, fault)
+        links(item, fault)
 
     return check
 

@@ -17,7 +17,7 @@ from stormcast.chaos.faults import Names, Release
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import TimedStep, schedule
 from stormcast.chaos.language.stacks import settings_of
-from stormcast.chaos.language.timeline import LASTING, Step, actions
+from stormcast.chaos.language.timeline import LASTING, Step, actions, read_action
 from stormcast.chaos.language.workload import load_notation
 from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
 from stormcast.chaos.session.record import Pair, RunRecord
@@ -82,7 +82,7 @@ class StepwiseSession(Session):
         self._number += 1
         fault = name or f"f{self._number}"
         shape = known[do]
-        action = shape.read(PlainItem({"do": do, **words}, do), besides=["do"])
+        action = read_action(PlainItem({"do": do, **words}, do), shape, besides=["do"])
         lasts = isinstance(action, LASTING)
         step = Step(at=0.0, action=action, name=fault, duration=_MOMENT if lasts else None)
         scripted = replace(self.scenario, timeline=(step,))

@@ -627,9 +627,13 @@ def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
 
 
 def test_the_example_of_guests_is_the_file_that_is_shown_to_fail() -> None:
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", page("guests.md"), re.DOTALL | re.MULTILINE)
+    example, of_images = re.findall(
+        r"^```yaml\n(.*?)^```", page("guests.md"), re.DOTALL | re.MULTILINE
+    )
     told, shown = parse_guests(example), load_guests(ROOT / "examples/redis/failover.yaml")
     assert replace(told, about=shown.about) == shown
+    whole_file = parse_guests(f"name: images\n{of_images}expect: {{ready_within: 9s}}\n")
+    assert whole_file.guests[0].image == "redis:7"
 
 
 def test_every_word_of_a_timeline_has_an_example() -> None:
