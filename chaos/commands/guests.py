@@ -20,7 +20,8 @@ from stormcast.chaos.commands.output import (
     unsupported,
 )
 from stormcast.chaos.guests.playing import GuestOutcome, play_guests
-from stormcast.chaos.guests.scenario import GuestScenario, load_guests
+from stormcast.chaos.guests.scenario import GuestScenario
+from stormcast.chaos.guests.scenario_file import load_guests
 from stormcast.chaos.language.schedule import plan_table
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.exits import Exit

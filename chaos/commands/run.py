@@ -36,7 +36,7 @@ from stormcast.chaos.commands.output import (
     unsupported,
 )
 from stormcast.chaos.faults.fate import FATES
-from stormcast.chaos.guests.scenario import has_guests
+from stormcast.chaos.guests.scenario_file import has_guests
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import format_plan

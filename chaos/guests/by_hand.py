@@ -15,7 +15,8 @@ from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.faults import Names
 from stormcast.chaos.guests.lab import ZERO, Lab
 from stormcast.chaos.guests.nemesis import GuestNemesis
-from stormcast.chaos.guests.scenario import Guest, GuestScenario, guest_actions, read_guest
+from stormcast.chaos.guests.scenario import Guest, GuestScenario
+from stormcast.chaos.guests.scenario_file import guest_actions, read_guest
 from stormcast.chaos.histories.judging import judge
 from stormcast.chaos.histories.reading import read_history_untrusted
 from stormcast.chaos.language.schedule import TimedStep, schedule

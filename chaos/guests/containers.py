@@ -21,8 +21,9 @@ from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker.daemon import Daemon, open_daemon
 from stormcast.chaos.backends.docker.images import CHAOS_IMAGE, own_image
 from stormcast.chaos.backends.docker.leftovers import labels_of
-from stormcast.chaos.backends.netns.network import NAMESPACES, Network
+from stormcast.chaos.backends.netns.network import NAMESPACES
 from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.backends.run_id import RunId
 
 STOP_SECONDS: Final = 10.0
 """Seconds that a guest may take to end when it is stopped; then it is killed."""
@@ -40,8 +41,8 @@ _MOST_SIGNALS: Final = 64
 class Containers:
     """Makes containers for the guests of a lab, and removes them."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, run: RunId) -> None:
+        self._run = run
         self._daemon: Daemon | None = None
         self._made: list[str] = []
         """The names of all containers, of which later ones need earlier ones."""
@@ -73,7 +74,7 @@ class Containers:
         """Make the container of a guest, which does not run yet. `words`: what it runs, in place of
         what the image says. `mounts`: what of this machine it may read, and where."""
         self._check(image)
-        run = self._network.run
+        run = self._run
         own = run.namespace(name)
         holder = self._make_holder(own)
         self._made.append(own)
@@ -136,7 +137,7 @@ class Containers:
                 "binds": {str(NAMESPACES / space): {"bind": _ENTERED, "mode": "ro"}},
             },
             image=own_image(CHAOS_IMAGE, stormcast.__version__),
-            labels=labels_of(self._network.run),
+            labels=labels_of(self._run),
             user="0:0",
             entrypoint=["nsenter", f"--net={_ENTERED}"],
             command=["python", "-c", _HOLDS],

@@ -14,13 +14,13 @@ from typing import Final
 
 from stormcast.chaos.backends.base import BackendError, Bites, Unsupported
 from stormcast.chaos.backends.netns.agent import AgentProcess
-from stormcast.chaos.backends.netns.names import BRIDGE
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.faults import Names, NetworkFault
 from stormcast.chaos.guests.containers import Containers, GuestContainer
+from stormcast.chaos.guests.found import FoundGuest, FoundNetwork
 from stormcast.chaos.guests.guard import Guard
 from stormcast.chaos.guests.probing import Prober
 from stormcast.chaos.guests.processes import GuestProcesses
@@ -45,8 +45,8 @@ MOST_LOG_BYTES: Final = 64 << 20
 """A guest that writes more into its log is ended."""
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _POLL: Final = 0.02
-Started = GuestProcesses | GuestContainer
-"""A guest: a command, or the container of an image."""
+Started = GuestProcesses | GuestContainer | FoundGuest
+"""A guest: a command, the container of an image, or what runs already."""
 
 
 class GuestError(BackendError):
@@ -57,10 +57,18 @@ class Lab:
     """Guests and their client, each in a network of its own. All of it belongs to the thread that
     made it."""
 
-    def __init__(self, names: Names, folder: Path, here: Path, seed: int) -> None:
-        """`folder`: where logs are kept. `here`: what commands have as `{folder}`."""
+    def __init__(
+        self,
+        names: Names,
+        folder: Path,
+        here: Path,
+        seed: int,
+        targets: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """`folder`: where logs are kept. `here`: what commands have as `{folder}`. `targets`: the
+        words of those who run already, by name."""
         self.names = names
-        self.network = Network(RunId.next(), names)
+        self.network = FoundNetwork(targets) if targets else Network(RunId.next(), names)
         self.guests: dict[str, Started] = {}
         self.probers: dict[str, Prober] = {}
         self.client: GuestProcesses | None = None
@@ -68,7 +76,7 @@ class Lab:
         self._here = here
         self._seed = seed
         self._agent: AgentProcess | None = None
-        self._containers = Containers(self.network)
+        self._containers = Containers(self.network.run)
         self._undo = ExitStack()
 
     # -- The beginning and the end ---------------------------------------------------------------
@@ -83,8 +91,8 @@ class Lab:
             self.network.make()
         except CommandError as error:
             raise BackendError(f"this machine refuses: {error}") from None
-        spaces = [self.network.run.namespace(name) for name in (BRIDGE, *self.names)]
-        self._undo.callback(Guard(spaces).close)
+        if self.network.spaces:
+            self._undo.callback(Guard(self.network.spaces).close)
         self._undo.callback(self._containers.close)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._agent = AgentProcess(self.network.run, self.network.sites(), self._folder)
@@ -118,9 +126,10 @@ class Lab:
 
     def places(self, name: str) -> dict[str, str]:
         """Return what the words in braces of somebody's command stand for."""
+        addresses = {other: self.network.address(other) for other in self.names}
         return {
-            **{other: self.network.address(other) for other in self.names},
-            ADDRESS: self.network.address(name),
+            **addresses,
+            **({ADDRESS: addresses[name]} if name in addresses else {}),
             FOLDER: str(self._here),
             PYTHON: sys.executable,
         }
@@ -161,6 +170,9 @@ class Lab:
     def _make(
         self, guest: Guest, places: Mapping[str, str], folder: Path, more: Mapping[str, str]
     ) -> Started:
+        if isinstance(self.network, FoundNetwork):
+            found = self.network.found[guest.name]
+            return FoundGuest(guest.name, found, self.network.finder, folder)
         variables = {name: put(text, places) for name, text in guest.environment.items()}
         if guest.image is None:
             command = fill(guest.command, places)

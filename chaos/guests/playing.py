@@ -97,7 +97,7 @@ class _Player:
         self._plan = scenario.plan()
         self._steps: deque[TimedStep] = deque(schedule(self._plan, seed))
         self._rig = RigTrace()
-        self._lab = Lab(scenario.names, out / LOGS, scenario.folder, seed)
+        self._lab = Lab(scenario.names, out / LOGS, scenario.folder, seed, scenario.targets)
         self._nemesis = GuestNemesis(self._lab, self._rig)
         self._seen = Seen()
         self._zero = self._ended = 0.0

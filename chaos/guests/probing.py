@@ -15,6 +15,7 @@ from typing import Final
 
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment
+from stormcast.chaos.guests.found import FoundNetwork
 from stormcast.chaos.guests.scenario import Ready, fill
 from stormcast.node.bound import bound_to_me
 
@@ -34,7 +35,7 @@ class Prober:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | FoundNetwork,
         name: str,
         ready: Ready,
         places: Mapping[str, str],

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.netns.network import NAMESPACES, Network, kill_all_in
+from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment, until
-from stormcast.chaos.backends.netns.running import run_command
+from stormcast.chaos.guests.found import FoundNetwork
 from stormcast.node.bound import bound_to_me
 
 LOOKS: Final = 5
@@ -36,7 +36,7 @@ class GuestProcesses:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | FoundNetwork,
         name: str,
         command: str,
         folder: Path,
@@ -123,8 +123,12 @@ class GuestProcesses:
         """End all of its processes at once; return how many there were."""
         self.is_ordered = self.is_ordered or self.is_alive
         # All that lives in its network: it may have started others, and they are the guest, too.
-        killed = kill_all_in(self._network.run.namespace(self.name))
+        killed = self._network.kill_all(self.name)
         if self._process is not None:
+            if self.is_alive:
+                # What is in no network of its own is known by its group.
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
         self._stopped.clear()
         return len(killed)
@@ -164,11 +168,8 @@ class GuestProcesses:
         return sum(path.stat().st_size for path in self.folder.glob(f"{self.name}-*.log"))
 
     def _pids(self, spared: Collection[int]) -> list[int]:
-        space = self._network.run.namespace(self.name)
-        if not (NAMESPACES / space).exists():
-            return []
         found = []
-        for pid in map(int, run_command(("ip", "netns", "pids", space)).split()):
+        for pid in self._network.processes(self.name):
             with suppress(ProcessLookupError):
                 if os.getpgid(pid) not in spared:
                     found.append(pid)

@@ -1,99 +1,26 @@
-"""Scenario files with `guests:` in place of a cluster: programs of others, and one client of them.
-
-Faults are those of any scenario, where they make sense for a program that knows nothing of us;
-others are refused with the reason.
-"""
+"""A scenario with `guests:` in place of a cluster: programs of others, and one client of them."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from stormcast.chaos import faults
 from stormcast.chaos.faults import Names
-from stormcast.chaos.histories.judging import MODELS
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
-from stormcast.chaos.language.timeline import Step, actions, check_timeline, read_step, write_step
-from stormcast.node.core.errors import ConfigError, suggestion
-from stormcast.node.reading.items import Item
-from stormcast.node.reading.notations import (
-    POSITIVE_TIME,
-    TEXT,
-    TIME,
-    Notation,
-    list_of,
-    one_of,
-    whole,
-    word,
-)
-from stormcast.node.reading.parsing import MAX_BYTES, decode
-from stormcast.node.reading.shapes import Key, Shape
-from stormcast.node.reading.yaml_nodes import compose
+from stormcast.chaos.language.timeline import Step
 
-GUESTS: Final = "guests"
-"""The key by which such a file is known."""
 CLIENT: Final = "client"
 """The client's name among the guests, where a step aims at its network."""
-MOST_GUESTS: Final = 32
 ADDRESS: Final = "address"
 FOLDER: Final = "folder"
 PYTHON: Final = "python"
-_FILLED: Final = (ADDRESS, FOLDER, PYTHON)
-"""Words that a command may have in braces, besides the names of guests."""
-
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
-_TAKEN: Final = "|".join(
-    (*_FILLED, CLIENT, "bridge", "all", "others", faults.RANDOM, *faults.ROLES, "rig", "on", "off",
-     "yes", "no", "y", "n", "true", "false", "null")
-)  # fmt: skip  # a list of words
-_GUEST: Final = re.compile(rf"(?!(?:{_TAKEN})$)[a-z][a-z0-9-]{{0,30}}")
 _HOLE: Final = re.compile(r"(?<!\$)\{([a-z][a-z0-9-]*)\}")
 """A word in braces; not ${a}, which is the shell's."""
-_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
-_VARIABLE: Final = (
-    re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
-    "a variable has letters, digits and _",
-)
-_SOURCE: Final = (
-    re.compile(r"[^:\0]{1,255}"),
-    "write a path, from the folder of this file on, without a colon",
-)
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGKILL")
-
-OF_NETWORKS: Final = (
-    *("partition", "cut", "loss", "gilbert-elliott", "nth-loss", "delay", "duplicate", "reorder"),
-    *("corrupt", "bandwidth", "drop", "packets", "heal"),
-)
-OF_PROCESSES: Final = ("crash", "restart", "pause", "resume")
-_OUR_FRAMES: Final = (
-    "it chooses frames of Stormcast, and guests send none; choose drop, or a fault of links"
-)
-_NO_MEMBER: Final = "nobody can tell a guest to do that; choose crash, restart, pause or resume"
-REFUSED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("rule", "release", "listen", "replay", "forge"), _OUR_FRAMES),
-    **dict.fromkeys(
-        ("leave", "join", "churn", "forget", "close", "install-view", "set-attribute"), _NO_MEMBER
-    ),
-    **dict.fromkeys(("change-keys", "stall", "consume"), _NO_MEMBER),
-}
-"""Words of other scenarios, and why they are none of guests."""
-_OTHER_KEYS: Final[Mapping[str, str]] = {
-    "cluster": "a file has a cluster or guests: remove one of them",
-    "workload": "what guests do is the client's matter: remove workload, and write a client",
-    "guarantees": "guarantees are of members; for guests write a client with a model",
-    "budget": "a budget is of members; remove it",
-    "needs": "guests live in namespaces, and need nothing else; remove it",
-    "network": "guests have the network as it is; write a delay, or what it shall be, as a step",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +42,8 @@ class Guest:
     """Empty: what the image says."""
     image: str | None = None
     """The image of docker whose container it is; None: a command of this machine."""
+    target: str | None = None
+    """What runs already, in the words of an attack; None: the run starts it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: Mapping[str, str] = field(default_factory=dict)
     """What a container may read: paths from the scenario's folder, and where it sees them."""
@@ -169,8 +98,15 @@ class GuestScenario:
 
     @property
     def names(self) -> Names:
-        """The names of all who have a network: the guests, and the client."""
-        return (*(guest.name for guest in self.guests), *((CLIENT,) if self.client else ()))
+        """The names of all who have a network of their own: the guests, and the client of those
+        that the run starts."""
+        has_client = self.client is not None and not self.targets
+        return (*(guest.name for guest in self.guests), *((CLIENT,) if has_client else ()))
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """What the guests are that run already, by name."""
+        return {one.name: one.target for one in self.guests if one.target is not None}
 
     @property
     def folder(self) -> Path:
@@ -185,7 +121,7 @@ class GuestScenario:
             guarantees=(),
             # No random choice crashes or stops a member that has not come yet, and so not the
             # client; its network is parted like all others.
-            cluster=Cluster(members=self.names, late=(CLIENT,) if self.client else ()),
+            cluster=Cluster(members=self.names, late=(CLIENT,) if CLIENT in self.names else ()),
             timeline=self.timeline,
             limits=Limits(run=self.limits.run, settle=self.limits.finish),
             path=self.path,
@@ -193,37 +129,10 @@ class GuestScenario:
         )
 
 
-def has_guests(path: str | Path) -> bool:
-    """Whether a file is a scenario with guests; one that is no scenario at all is none."""
-    try:
-        # What is no regular file, such as a pipe, can be read once only.
-        return Path(path).is_file() and bool(
-            compose(_text_of(path), str(path), "scenario").has(GUESTS)
-        )
-    except (ConfigError, OSError):
-        # Whoever reads it as another scenario says what is wrong.
-        return False
-
-
-def load_guests(path: str | Path) -> GuestScenario:
-    """Read a scenario file with guests."""
-    return parse_guests(_text_of(path), str(path))
-
-
-def _text_of(path: str | Path) -> str:
-    with Path(path).open("rb") as file:
-        return decode(file.read(MAX_BYTES + 1), str(path))
-
-
-def parse_guests(text: str, path: str = "<text>") -> GuestScenario:
-    """Read a scenario with guests from its text; raises nothing but ConfigError."""
-    root = compose(text, path, "scenario")
-    found = {key.name: value for key, value in root.pairs()}
-    names = _guest_names(root.peek(GUESTS))
-    limits = _LIMITS.read(found["limits"]) if "limits" in found else GuestLimits()
-    everyone = (*names, *((CLIENT,) if CLIENT in found else ()))
-    scenario: GuestScenario = _whole(names, everyone, limits.run, path, text).read(root)
-    return scenario
+def holes(text: str) -> list[str]:
+    """Return the words in braces of a text."""
+    found: list[str] = _HOLE.findall(text)
+    return found
 
 
 def fill(command: str, places: Mapping[str, str]) -> str:
@@ -234,222 +143,3 @@ def fill(command: str, places: Mapping[str, str]) -> str:
 def put(text: str, places: Mapping[str, str]) -> str:
     """Return a text that no shell reads with what its words in braces stand for."""
     return _HOLE.sub(lambda match: places[match[1]], text)
-
-
-# -- The shapes of the file ------------------------------------------------------------------------
-
-
-def _read_only(read: Callable[[Item], Any]) -> Notation:
-    """A value that is read, and never written: such a file is kept as its author wrote it."""
-    return Notation(read, str)
-
-
-def _guest_names(item: Item) -> Names:
-    names = tuple(
-        key.word(_GUEST, "a guest's name has small letters, digits and dashes, 31 at most, and is "
-                 "no word that is taken, such as client, address or all")
-        for key, _value in item.pairs()
-    )  # fmt: skip
-    if not 1 <= len(names) <= MOST_GUESTS:
-        raise item.error(f"guests: name 1 to {MOST_GUESTS}")
-    return names
-
-
-def _command(known: Names) -> Notation:
-    """A line for `sh`, with names of guests in braces."""
-
-    def read(item: Item) -> str:
-        text = item.text("write a command, in quotes")
-        if not text.strip() or "\0" in text:
-            raise item.refuse("write a command, such as redis-server --bind {address}")
-        _check_holes(item, text, known, "braces of the shell's want a blank: { … }")
-        return text
-
-    return _read_only(read)
-
-
-def _value(known: Names) -> Notation:
-    """The value of a variable, with names of guests in braces."""
-
-    def read(item: Item) -> str:
-        text = item.text("write text, a number in quotes")
-        if "\0" in text:
-            raise item.refuse("a variable has no NUL")
-        _check_holes(item, text, known, "choose a guest, or address")
-        return text
-
-    return _read_only(read)
-
-
-def _check_holes(item: Item, text: str, known: Names, remedy: str) -> None:
-    for hole in _HOLE.findall(text):
-        if hole not in (*_FILLED, *known):
-            near = suggestion(hole, (*_FILLED, *known))
-            raise item.error(f"{item.key} has {{{hole}}}, which is no guest{near}; {remedy}")
-
-
-def _check_ready(item: Item, ready: Ready) -> None:
-    if (ready.tcp is None) == (ready.command is None):
-        raise item.error("ready: it needs tcp (a port) or command, and not both; write one of them")
-
-
-def _ready(known: Names) -> Shape:
-    return Shape(
-        Ready,
-        {
-            "tcp": Key("tcp", whole(1, 65535), None),
-            "command": Key("command", _command(known), None),
-            "within": Key("within", POSITIVE_TIME, 30.0),
-        },
-        _check_ready,
-    )
-
-
-_SIGNAL: Final = one_of(SIGNALS, "signal")
-assert all(hasattr(signal, name) for name in SIGNALS)
-
-
-def _guest(name: str, known: Names) -> Shape:
-    return Shape(
-        partial(Guest, name=name),
-        {
-            "command": Key("command", _command(known), ""),
-            "image": Key("image", _read_only(_image), None),
-            "environment": Key("environment", _pairs(_VARIABLE, _value(known)), _NOTHING),
-            "mounts": Key("mounts", _pairs(_SOURCE, _read_only(_target)), _NOTHING),
-            "ready": Key("ready", _ready(known).notation(), None),
-            "stop": Key("stop", _SIGNAL, "SIGTERM"),
-        },
-        _check_guest,
-    )
-
-
-def _check_guest(item: Item, guest: Guest) -> None:
-    if guest.image is None and not guest.command:
-        raise item.error(f"{item.key} needs command, or image; write one of them")
-    if guest.image is None and guest.mounts:
-        raise item.peek("mounts").error(
-            "mounts: a command sees the files of this machine as they are; remove it"
-        )
-    if guest.image is not None:
-        try:
-            shlex.split(guest.command)
-        except ValueError as error:
-            why = str(error).lower()
-            raise item.peek("command").refuse(f"close what is open in it ({why})") from None
-
-
-def _image(item: Item) -> str:
-    text = item.text("write the name of an image, such as redis:7")
-    if not _IMAGE.fullmatch(text):
-        raise item.refuse("write the name of an image, such as redis:7")
-    return text
-
-
-def _target(item: Item) -> str:
-    text = item.text("write a path in the container")
-    if not text.startswith("/") or ":" in text:
-        raise item.refuse("write where the container sees it, from / on, such as /etc/redis.conf")
-    return text
-
-
-def _pairs(pattern: tuple[re.Pattern[str], str], value: Notation) -> Notation:
-    """A mapping whose keys are the author's own."""
-
-    def read(item: Item) -> Mapping[str, Any]:
-        return {key.word(*pattern): value.read(found) for key, found in item.pairs()}
-
-    return _read_only(read)
-
-
-def read_guest(name: str, item: Item, known: Names) -> Guest:
-    """Read one guest; `known` are the names that its commands may have in braces."""
-    if item.is_mapping() and item.has("selector"):
-        raise item.peek("selector").error(
-            "selector: guests are commands, or of images; aim `stormcast attack` at what runs"
-        )
-    guest: Guest = _guest(name, known).read(item)
-    return guest
-
-
-def _guests(known: Names) -> Notation:
-    return _read_only(
-        lambda item: tuple(read_guest(key.name, value, known) for key, value in item.pairs())
-    )
-
-
-def _client(known: Names) -> Shape:
-    return Shape(
-        Client,
-        {
-            "command": Key("command", _command(known)),
-            "model": Key("model", one_of(MODELS, "model")),
-            "settle": Key("settle", TIME, 0.0),
-            "stop": Key("stop", _SIGNAL, "SIGTERM"),
-        },
-    )
-
-
-_LIMITS: Final = Shape(
-    GuestLimits,
-    {"run": Key("run", POSITIVE_TIME, 60.0), "finish": Key("finish", POSITIVE_TIME, 20.0)},
-)
-_EXPECT: Final = Shape(GuestExpect, {"ready_within": Key("ready_within", POSITIVE_TIME)})
-
-
-def guest_actions(guests: Names, everyone: Names) -> dict[str, Shape]:
-    """Return every word that may stand behind `do:`, with its keys: faults of the network strike
-    the client's, too, and faults of processes only guests."""
-    of_all, of_guests = actions(everyone), actions(guests)
-    return {do: of_all[do] for do in OF_NETWORKS} | {do: of_guests[do] for do in OF_PROCESSES}
-
-
-def _step(guests: Names, everyone: Names) -> Notation:
-    shapes = guest_actions(guests, everyone)
-
-    def read(item: Item) -> Step:
-        do = item.peek("do")
-        if (why := REFUSED.get(do.name)) is not None:
-            raise do.refuse(why)
-        step = read_step(item, shapes)
-        if getattr(step.action, "member", "") in faults.ROLES:
-            raise item.peek("member").refuse("guests have no coordinator; name one, or random")
-        if getattr(step.action, "shape", "") == "isolate-coordinator":
-            raise item.peek("groups").refuse("guests have no coordinator; list the groups")
-        return step
-
-    return Notation(read, lambda step: write_step(step, shapes))
-
-
-def _hint(_mapping: str, key: str, _known: object) -> str:
-    return f"{key}: {_OTHER_KEYS[key]}" if key in _OTHER_KEYS else ""
-
-
-def _whole(guests: Names, everyone: Names, run: float, path: str, text: str) -> Shape:
-    def check(item: Item, scenario: GuestScenario) -> None:
-        if scenario.client is None and scenario.expect is None:
-            raise item.error("nothing would be judged: add a client, or expect: {ready_within: …}")
-        if scenario.expect is not None and not any(one.ready for one in scenario.guests):
-            raise item.peek("expect").error(
-                "expect: no guest says how it is known to be ready; add ready to one"
-            )
-        steps = item.peek("timeline").items() if item.has("timeline") else ()
-        check_timeline(zip(steps, scenario.timeline, strict=True), run)
-
-    def make(**values: Any) -> GuestScenario:  # noqa: ANN401 of the shape below
-        return GuestScenario(path=path, text=text, **values)
-
-    return Shape(
-        make,
-        {
-            "name": Key("name", word(_NAME, "use small letters, digits and dashes")),
-            "about": Key("about", TEXT, ""),
-            GUESTS: Key("guests", _guests(everyone)),
-            CLIENT: Key("client", _client(everyone).notation(), None),
-            "timeline": Key("timeline", list_of(_step(guests, everyone)), ()),
-            "expect": Key("expect", _EXPECT.notation(), None),
-            "limits": Key("limits", _LIMITS.notation(), GuestLimits()),
-        },
-        check,
-        hint=_hint,
-    )

@@ -26,7 +26,7 @@ from stormcast.chaos.backends.pods.features import OF_PODS
 from stormcast.chaos.campaigns.library import library
 from stormcast.chaos.campaigns.live import ACTS, KINDS, NO_MACHINE_HAS, live_runs
 from stormcast.chaos.campaigns.museum import EXHIBITS
-from stormcast.chaos.guests.scenario import load_guests, parse_guests
+from stormcast.chaos.guests.scenario_file import load_guests, parse_guests
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS
 from stormcast.chaos.language.scenario import (
     BUDGET,
@@ -627,13 +627,14 @@ def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
 
 
 def test_the_example_of_guests_is_the_file_that_is_shown_to_fail() -> None:
-    example, of_images = re.findall(
+    example, of_images, found = re.findall(
         r"^```yaml\n(.*?)^```", page("guests.md"), re.DOTALL | re.MULTILINE
     )
     told, shown = parse_guests(example), load_guests(ROOT / "examples/redis/failover.yaml")
     assert replace(told, about=shown.about) == shown
     whole_file = parse_guests(f"name: images\n{of_images}expect: {{ready_within: 9s}}\n")
     assert whole_file.guests[0].image == "redis:7"
+    assert parse_guests(f"name: found\n{found}").targets["db"] == "compose:shop/db"
 
 
 def test_every_word_of_a_timeline_has_an_example() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.guests.processes import in_place_of_shell
-from stormcast.chaos.guests.scenario import CLIENT, fill, has_guests, parse_guests
+from stormcast.chaos.guests.scenario import CLIENT, fill
+from stormcast.chaos.guests.scenario_file import has_guests, parse_guests
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.schedule import schedule
 from stormcast.node.core.errors import ConfigError
@@ -96,13 +97,14 @@ def _with(old: str, new: str) -> str:
         (_with('command: "serve", stop', """image: redis, command: "a 'b", stop"""),
          "close what is open in it"),
         (_with('command: "serve", stop', "image: ' redis', stop"), "write the name of an image"),
-        (_with('command: "serve", stop', "stop"), "needs command, or image"),
+        (_with('command: "serve", stop', "stop"), "needs command, image or target"),
         (_with('command: "serve", stop', 'command: "serve", mounts: {x: /y}, stop'), "remove it"),
         (_with('command: "serve", stop', "image: redis, mounts: {x: etc}, stop"),
          "write where the container sees it"),
         (_with('command: "serve", stop', 'image: redis, environment: {A: "{c}"}, stop'),
          "A has {c}, which is no guest"),
-        (_with('command: "serve", stop', "selector: redis, stop"), "aim `stormcast attack`"),
+        (_with('command: "serve", stop', "selector: redis, stop"), "unknown key 'selector'"),
+        (_with('command: "serve", stop', "target: 'container:a', stop"), "neither started nor"),
         (_with("for: 2s", "for: 90s"), "beyond limits.run"),
         ("name: x\nguests: {a: {command: serve}}\n", "nothing would be judged"),
         (_with(", ready: {tcp: 80}", ""), "no guest says how it is known to be ready"),
@@ -114,6 +116,45 @@ def test_what_cannot_work_is_refused_with_its_place_and_the_remedy(text: str, sa
     assert said in str(error.value)
     assert str(error.value).startswith("bad.yaml:")
     assert "\n" not in str(error.value)
+
+
+FOUND = """\
+name: found
+guests:
+  a: {target: "container:a", ready: {tcp: 80}}
+  b: {target: "pid:7"}
+client: {command: "c {a}", model: set}
+timeline:
+  - {at: 1s, do: partition, groups: [[a], [b]], for: 2s}
+expect: {ready_within: 5s}
+"""
+
+
+def test_what_runs_already_has_networks_and_its_client_has_none_of_them() -> None:
+    scenario = parse_guests(FOUND)
+    assert scenario.names == ("a", "b")
+    assert scenario.targets == {"a": "container:a", "b": "pid:7"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('target: "pid:7"', "command: serve", "write two files"),
+        ('target: "pid:7"', "target: web", "as one of member:"),
+        ('target: "pid:7"', 'target: "pid:"', "as one of member:"),
+        ('target: "pid:7"', 'target: "pid:7", stop: SIGINT', "neither started nor stopped"),
+        ("[[a], [b]]", "[[a], [b, client]]", "client"),
+        ('"c {a}"', '"c {address}"', "no address of its own"),
+        ("do: partition, groups: [[a], [b]], for: 2s", "do: crash, member: a", "choose pause"),
+        ("do: partition, groups: [[a], [b]], for: 2s", "do: restart, member: a", "choose pause"),
+    ],
+)
+def test_what_cannot_be_done_to_it_is_refused(old: str, new: str, said: str) -> None:
+    assert old in FOUND
+    with pytest.raises(ConfigError) as error:
+        parse_guests(FOUND.replace(old, new), "bad.yaml")
+    assert said in str(error.value)
+    assert str(error.value).startswith("bad.yaml:")
 
 
 def test_other_commands_say_which_one_plays_such_a_file() -> None:

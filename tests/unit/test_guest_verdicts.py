@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from stormcast.chaos.guests.judging import Seen, judge_guests
-from stormcast.chaos.guests.scenario import GuestScenario, parse_guests
+from stormcast.chaos.guests.scenario import GuestScenario
+from stormcast.chaos.guests.scenario_file import parse_guests
 from stormcast.chaos.histories.judging import FaultWindow
 from stormcast.chaos.histories.operations import History
 from stormcast.chaos.oracles.verdict import Verdict

@@ -38,7 +38,7 @@ class Network:
     def make(self) -> None:
         """Make the whole network; after a failure nothing of it is left. If something of that name
         is there already, it stays, and CommandError says so."""
-        there = set(self._spaces()).intersection(namespaces(self._do))
+        there = set(self.spaces).intersection(namespaces(self._do))
         if there:
             raise CommandError(
                 f"namespace {min(there)} is there already: remove the network, then make it again"
@@ -60,13 +60,15 @@ class Network:
             raise
 
     def _remove(self) -> None:
-        remove_spaces(self._spaces(), self._do)
+        remove_spaces(self.spaces, self._do)
         while self._disks:
             if self._disks[-1].is_mount():
                 self._run(commands.remove_disk(self._disks[-1]))
             self._disks.pop()
 
-    def _spaces(self) -> list[str]:
+    @property
+    def spaces(self) -> list[str]:
+        """The names of all namespaces of the network."""
         return [self.run.namespace(name) for name in (BRIDGE, *self.names)]
 
     def index(self, name: str) -> int:
@@ -96,6 +98,17 @@ class Network:
     def inside(self, name: str, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the words that run a program in the namespace of a member."""
         return commands.inside(self.run.namespace(name), argv)
+
+    def processes(self, name: str) -> list[int]:
+        """Return the processes in the namespace of a member; none where it is gone."""
+        space = self.run.namespace(name)
+        if not (NAMESPACES / space).exists():
+            return []
+        return [int(word) for word in self._do(("ip", "netns", "pids", space), "").split()]
+
+    def kill_all(self, name: str) -> list[int]:
+        """Kill every process in the namespace of a member; returns the pids."""
+        return kill_all_in(self.run.namespace(name), self._do)
 
     def execute(self, name: str, argv: Sequence[str], stdin: str = "") -> str:
         """Run a program to its end in the namespace of a member; returns what it printed."""
