@@ -353,10 +353,8 @@ class _Watch:
         self._sent += window.sent
         self._faults += sum(window.run.bites.values())
         self._unrest = window.unrest
-        is_bad = window.judgement.verdict is not Verdict.HOLDS
-        is_last = self._lived >= self._args.seconds or (is_bad and self._args.until_violated)
         if self._chapters is not None:
-            self._chapters.take(window, is_last=is_last)
+            self._chapters.take(window)
         if incident is not None:
             bad = [one for one in window.judgement.findings if one.verdict is not Verdict.HOLDS]
             what = "; ".join(f"{one.guarantee} {one.verdict}: {one.detail}" for one in bad[:3])
@@ -370,7 +368,8 @@ class _Watch:
             self._write_report()
         elif not self._args.json:
             progress(self.line())
-        return is_last
+        is_bad = window.judgement.verdict is not Verdict.HOLDS
+        return self._lived >= self._args.seconds or (is_bad and self._args.until_violated)
 
     def note_broken(self, number: int, why: str, took: float) -> bool:
         """Take a window that broke off by an error of the rig; returns whether it was the last."""

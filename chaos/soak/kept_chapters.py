@@ -113,12 +113,12 @@ class KeptChapters:
         self._waiting.append(waiting)
         self._bytes += waiting.size
 
-    def take(self, window: Window, *, is_last: bool) -> None:
+    def take(self, window: Window) -> None:
         """Take a window that has ended; write its chapter if that has ended as well."""
         if self._open is None:
             self._first = window.number
         self._open = window
-        if is_last or window.lost or not window.unrest:
+        if window.lost or not window.unrest:
             self.end()
 
     def end(self) -> None:

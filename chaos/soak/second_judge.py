@@ -34,6 +34,9 @@ class SecondJudge:
 
     def __init__(self, soak: Path) -> None:
         self._path = soak / VERDICTS
+        self._forget()
+
+    def _forget(self) -> None:
         self._read = 0
         self._verdicts: Counter[str] = Counter()
         self._disputed: list[int] = []
@@ -59,6 +62,9 @@ class SecondJudge:
     def _look(self) -> None:
         if not self._path.is_file():
             return
+        if self._path.stat().st_size < self._read:
+            # Somebody has removed it, and follows anew.
+            self._forget()
         with self._path.open("rb") as file:
             file.seek(self._read)
             # A line without its end is still being written, or will be removed.

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.soak import kept_chapters
 from stormcast.chaos.soak.player import Soak, Window
+from stormcast.chaos.soak.second_judge import SecondJudge
 from stormcast.cli import Exit
 from stormcast.node.trace.files import read_traces
 from stormcast.pipeline.evidence import digest_of
@@ -124,6 +126,25 @@ def test_a_chapter_that_goes_on_is_kept_where_the_soak_is_interrupted(
 
     assert done.code == Exit.INTERRUPTED
     assert covered(manifests()) == played() == [0, 1]
+
+
+def test_a_chapter_that_goes_on_is_kept_where_the_rig_fails(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Window 2 breaks off, and leaves no traces; a new cluster begins with 3."""
+    unresting(monkeypatch, 1)
+    window = Soak._window
+
+    def failing(soak: Soak, number: int) -> Window:
+        if number == 2:
+            raise BackendError("an agent died")
+        return window(soak, number)
+
+    monkeypatch.setattr(Soak, "_window", failing)
+    play("--keep-chapters", seconds=45)
+
+    told = manifests()
+    assert [(one["first"], one["chapter"]) for one in told[:3]] == [(0, 0), (1, 1), (3, 3)]
 
 
 def test_within_the_bound_the_oldest_are_dropped_and_each_is_named(play: Any) -> None:
@@ -266,6 +287,30 @@ def test_the_status_says_what_the_second_judge_says(
     assert status["spark"]["verdicts"] == said
     assert status["spark"]["disputed"] == ([0] if code is Exit.UNKNOWN else [])
     assert status["verdict"] == ("unknown" if code is Exit.UNKNOWN else "holds")
+
+
+def test_verdicts_are_read_as_they_are_written_and_each_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "follow/verdicts.jsonl"
+    second = SecondJudge(tmp_path)
+    assert second.as_json() is None
+    path.parent.mkdir()
+    path.write_text(verdict(0) + verdict(1)[:20])
+    for _again in range(2):
+        said = second.as_json()
+        assert said is not None
+        assert said["verdicts"] == {"holds": 1}
+    path.write_text(verdict(0) + verdict(1) + verdict(2, verdict="violated", agrees=False))
+    said = second.as_json()
+    assert said == {
+        "chapters": 3,
+        "verdicts": {"holds": 2, "unknown": 1},
+        "disagreements": 1,
+        "disputed": [2],
+    }
+    # Somebody has removed what was found, and follows anew.
+    path.write_text(verdict(0))
+    assert (second.as_json() or {})["verdicts"] == {"holds": 1}
+    assert not second.disagrees
 
 
 @pytest.mark.parametrize("size", ["0", "many", "5"])
