@@ -96,11 +96,7 @@ def _verify(order: Order) -> int:
     session.check_pyspark()
     from stormcast.pipeline import files as found  # noqa: PLC0415 it needs PySpark
 
-    # PySpark logs each exception that it raises, with the stack of the JVM; Py4J, each connection
-    # that ends before its time, by a logger of its own and by the root's.
-    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j"):
-        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addFilter(_is_not_by_py4j)
+    quiet_logs()
     files = found.find_all({question.run: question.traces for question in order.questions})
     rows = sum(trace.rows for traces in files.values() for trace in traces)
     started = monotonic()
@@ -111,6 +107,15 @@ def _verify(order: Order) -> int:
         code = _judge(spark, order, files)
     say(f"done in {monotonic() - started:.0f}s")
     return code
+
+
+def quiet_logs() -> None:
+    """Have PySpark and Py4J log nothing: whatever fails is told by its exception."""
+    # PySpark logs each exception that it raises, with the stack of the JVM; Py4J, each connection
+    # that ends before its time, by a logger of its own and by the root's.
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_by_py4j)
 
 
 def _is_not_by_py4j(record: logging.LogRecord) -> bool:
@@ -130,11 +135,11 @@ def _judge(spark: SparkSession, order: Order, files: Files) -> Exit:
     except Exception as error:
         check_spark(spark, error)
         raise
-    unwritten = dict(_write_verdicts(order.tasks, judgements))
+    unwritten = dict(write_verdicts(order.tasks, judgements))
     # What is measured, and reports, are worth less than the verdicts: those are told first.
     tell(order, judgements, unwritten)
     try:
-        _write_violations(order, verifier, judgements)
+        write_violations(order, verifier, judgements)
         _measure(order, verifier, verifier.breaches(judgements))
     except SparkLost as error:
         say(f"{error}. The verdicts stand; metrics or violations are missing")
@@ -143,7 +148,7 @@ def _judge(spark: SparkSession, order: Order, files: Files) -> Exit:
     return Exit.UNKNOWN if unwritten and code is Exit.HOLDS else code
 
 
-def _write_verdicts(
+def write_verdicts(
     tasks: Sequence[Task], judgements: Sequence[Judgement]
 ) -> Iterator[tuple[str, str]]:
     """Write all verdicts; yields the runs whose verdict cannot be written, each with the reason."""
@@ -160,7 +165,8 @@ def _write_verdicts(
             yield task.question.run, one_line(error)
 
 
-def _write_violations(order: Order, verifier: Verifier, judgements: Sequence[Judgement]) -> None:
+def write_violations(order: Order, verifier: Verifier, judgements: Sequence[Judgement]) -> None:
+    """Write all violations of each run beside its verdict."""
     for task, judgement in zip(order.tasks, judgements, strict=True):
         try:
             verifier.write_violations(judgement, task.out / VIOLATIONS)

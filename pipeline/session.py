@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -58,6 +59,8 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = off
 logger.scheduler.name = org.apache.spark.scheduler
 logger.scheduler.level = off
+logger.streaming.name = org.apache.spark.sql.execution.streaming
+logger.streaming.level = off
 logger.hooks.name = org.apache.spark.util.ShutdownHookManager
 logger.hooks.level = off
 """
@@ -92,6 +95,14 @@ def check_pyspark(who: str = VERIFY) -> None:
         import pyspark  # noqa: F401, PLC0415 only to see whether it is there
     except ImportError:
         raise CannotError(f"{who} needs PySpark: pip install 'stormcast[verify]'") from None
+
+
+def check_pyarrow(who: str = VERIFY) -> None:
+    """Raise CannotError if there is no pyarrow; `who` needs it."""
+    try:
+        import_module("pyarrow")
+    except ImportError:
+        raise CannotError(f"{who} needs pyarrow: pip install 'stormcast[verify]'") from None
 
 
 @contextmanager

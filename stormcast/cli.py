@@ -81,7 +81,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "run the scenarios of a folder in turn; verdicts as metrics over HTTP",
         "stormcast.chaos.commands.serve:serve",
     ),
-    "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),
+    "verify": ("judge the traces of runs, or of a soak, on Spark", "stormcast.verify:verify"),
     "executor": (
         "run tasks of Spark, in a pod that its driver starts",
         "stormcast.pipeline.executor:executor",

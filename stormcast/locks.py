@@ -36,3 +36,18 @@ def _holder(handle: int) -> str:
         if words[1] == "FLOCK" and words[5] == where and int(words[4]) > 0:
             return f"process {words[4]}"
     return "another process"
+
+
+def is_held(directory: Path) -> bool | None:
+    """Whether a process holds the lock of a directory; None: this storage has no locks."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Shared, and for no longer than this: it is in the way of nobody who only looks.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return False

@@ -1,5 +1,5 @@
 """`stormcast verify RUN…`: converts runs to Parquet, has Spark judge them, and shows beside its
-verdict the run's own.
+verdict the run's own. `stormcast verify --follow SOAK`: the same for chapters of a soak.
 
 This is glue: the pipeline knows neither members nor scenarios, and files are all that it shares
 with them.
@@ -10,16 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.commands.arguments import add_spark_settings
 from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
 from stormcast.chaos.records.directory import BEGUN, settled
 from stormcast.chaos.session.versions import versions
+from stormcast.chaos.soak.directory import STATUS
+from stormcast.chaos.soak.second_judge import SecondJudge, with_second_judge
 from stormcast.exits import Exit
 from stormcast.findings import RUN, Finding, worst
 from stormcast.locks import lock
@@ -30,6 +33,9 @@ from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
 from stormcast.pipeline.findings import THE_RUN, read_finding
+from stormcast.pipeline.follow import FollowOrder, follow
+from stormcast.pipeline.follow_lines import Lines
+from stormcast.pipeline.followed import FollowedSoak
 from stormcast.pipeline.questions import (
     Arrivals,
     Budget,
@@ -40,7 +46,8 @@ from stormcast.pipeline.questions import (
     VerifyError,
 )
 from stormcast.pipeline.report.run_files import OF_OTHERS, UNJUDGED
-from stormcast.pipeline.report.writing import write_report
+from stormcast.pipeline.report.writing import write_report, write_soak
+from stormcast.whole import write_whole
 
 PARQUET: Final = "parquet"
 OF: Final = "of"
@@ -90,7 +97,11 @@ def verify_quietly(paths: Sequence[Path]) -> Exit:
 
 def verify(argv: list[str]) -> int:
     """`stormcast verify RUN…`: judge the traces of runs once more, on Spark."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    _check(parser, args)
+    if args.follow is not None:
+        return _follow(args)
     with ExitStack() as held:
         try:
             session.check_pyspark()
@@ -154,8 +165,21 @@ def _parser() -> argparse.ArgumentParser:
         description="Judge the traces of runs on Spark, all of them together. Exit 0 all hold, "
         "1 one is violated, 2 usage, 3 one is unknown, or something is missing here.",
         allow_abbrev=False,
+        usage="%(prog)s [options] RUN [RUN ...]\n       %(prog)s [options] --follow SOAK",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "--follow",
+        type=Path,
+        metavar="SOAK",
+        help="in place of runs: judge the chapters of a soak (stormcast soak --keep-chapters) as "
+        "they come, and end when it is over or nobody plays it",
+    )
+    parser.add_argument(
+        "--until-over",
+        action="store_true",
+        help="with --follow: wait for a soak that was killed to be resumed",
+    )
     parser.add_argument(
         "--master", default="local[*]", help="where Spark runs (default local[*]: this machine)"
     )
@@ -170,6 +194,71 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="write to DIR/RUN, not to RUN/verify")
     parser.add_argument("--json", action="store_true", help="one JSON object per run")
     return parser
+
+
+def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse what does not go together."""
+    if args.follow is None:
+        if not args.runs:
+            parser.error("name a run directory, or a soak with --follow")
+        if args.until_over:
+            parser.error("--until-over: it is about a soak; drop it, or name one with --follow")
+        return
+    if args.runs:
+        parser.error("--follow: it is in place of runs; drop one of them")
+    for flag, value in (("--out", args.out), ("--tables", args.tables)):
+        if value is not None:
+            parser.error(f"{flag}: it is about runs, not about a soak; drop it")
+
+
+# -- A soak ----------------------------------------------------------------------------------------
+
+
+def _follow(args: argparse.Namespace) -> int:
+    """Judge the chapters of a soak as they come."""
+    with ExitStack() as held:
+        held.enter_context(sigterm_interrupts())
+        try:
+            session.check_pyspark()
+            session.check_pyarrow()
+            session.check_java()
+            soak = FollowedSoak(args.follow)
+            soak.begin()
+            _lock([soak.folder], held)
+        except CannotError as error:
+            _refuse(error)
+            return Exit.UNKNOWN
+        except (VerifyError, OSError) as error:
+            _refuse(error)
+            return Exit.USAGE
+        order = FollowOrder(
+            soak=soak,
+            ask=lambda directory, name: _question(_Run(directory, name), _tell_nobody),
+            lines=Lines(shown=printable, as_json=args.json, on_kept=write_report),
+            until_over=args.until_over,
+            on_end=lambda: _end_soak(args.follow),
+        )
+        return follow(order, args.master, dict(args.conf))
+
+
+def _end_soak(soak: Path) -> None:
+    """Show what Spark said in the page and the status of a soak, unless it is played: then it does
+    that itself."""
+    with ExitStack() as held:
+        if lock(soak, held) is not None:
+            return
+        try:
+            path = soak / STATUS
+            if path.is_file():
+                told = with_second_judge(json.loads(path.read_text()), SecondJudge(soak))
+                write_whole(path, json.dumps(told, indent=2) + "\n")
+            write_soak(soak)
+        except Exception as error:  # noqa: BLE001 a page that fails must not take verdicts along
+            _refuse(VerifyError(f"no report of the soak: {error}"))
+
+
+def _tell_nobody(_text: str) -> None:
+    """Tell nobody that a run is exported: of chapters there are too many."""
 
 
 def _named(paths: Sequence[Path]) -> list[_Run]:
@@ -201,7 +290,7 @@ def _file_name(run: _Run) -> str:
 # -- Parquet ---------------------------------------------------------------------------------------
 
 
-def _exported(run: _Run, digest: str) -> Path:
+def _exported(run: _Run, digest: str, tell: Callable[[str], None]) -> Path:
     """The Parquet files of a run, made anew where they are missing or not of its traces."""
     directory, sources = run.path / PARQUET, find_sources(run.path)
     if not sources:
@@ -210,7 +299,7 @@ def _exported(run: _Run, digest: str) -> Path:
         raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
     if _is_fresh(run, directory, sources, digest):
         return directory
-    cli.say(printable(f"exporting {run.path}"))
+    tell(printable(f"exporting {run.path}"))
     part = run.path / f".{PARQUET}"
     shutil.rmtree(part, ignore_errors=True)
     for _file in export(sources, part, run.name, member_names(sources), []):
@@ -244,9 +333,9 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
 # -- What a run says of itself ---------------------------------------------------------------------
 
 
-def _question(run: _Run) -> Question:
+def _question(run: _Run, tell: Callable[[str], None] = cli.say) -> Question:
     """Return the question about a run: the guarantees that its scenario promises, or all that can
-    be judged."""
+    be judged. Say if its traces are exported."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
@@ -261,7 +350,7 @@ def _question(run: _Run) -> Question:
     about |= {key: value for key, value in own.items() if key in KEPT} | {KEY: digest}
     return Question(
         run=run.name,
-        traces=_exported(run, digest),
+        traces=_exported(run, digest, tell),
         guarantees=tuple(scenario.guarantees) if scenario else None,
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,

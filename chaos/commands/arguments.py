@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.by_name import BACKENDS
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.reading.quantities import DURATION, UnitError
+from stormcast.node.reading.quantities import DURATION, SIZE, UnitError
 
 OF_ONE_BACKEND: Final = {
     "namespace": "kubernetes",
@@ -129,6 +129,14 @@ def read_count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r}: write a whole number from 1")
     return int(text)
+
+
+def read_size(text: str) -> int:
+    """Read bytes from a text such as 512MiB."""
+    try:
+        return int(SIZE.parse(text))
+    except UnitError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def read_duration(text: str) -> float:

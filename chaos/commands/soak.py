@@ -24,6 +24,7 @@ from stormcast.chaos.commands.arguments import (
     parser_of,
     read_duration,
     read_seed,
+    read_size,
 )
 from stormcast.chaos.commands.output import (
     RUNS,
@@ -45,7 +46,9 @@ from stormcast.chaos.session.versions import versions
 from stormcast.chaos.soak.cutting import chosen, cut
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
 from stormcast.chaos.soak.drift import LIMITS, Drift, drifts
+from stormcast.chaos.soak.kept_chapters import BOUND, KeptChapters
 from stormcast.chaos.soak.player import Soak, Window
+from stormcast.chaos.soak.second_judge import SecondJudge
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import load_storm
 from stormcast.exits import Exit
@@ -102,6 +105,15 @@ def soak(argv: list[str], report: Report) -> int:
     )
     parser.add_argument(
         "--until-violated", action="store_true", help="end with the first window that does not hold"
+    )
+    parser.add_argument(
+        "--keep-chapters",
+        type=read_size,
+        nargs="?",
+        const=BOUND,
+        metavar="SIZE",
+        help="keep the traces of each chapter until stormcast verify --follow has judged them, in "
+        "no more than SIZE (default 1GiB; the oldest are dropped)",
     )
     add_json(parser)
     args = parser.parse_args(argv)
@@ -175,7 +187,8 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
             )
         directory.mend()
         directory.go_on(kept)
-        watch = _Watch(directory, kept, args, report)
+        chapters = _chapters(directory, kept, args)
+        watch = _Watch(directory, kept, args, report, chapters)
         is_over, number = False, len(kept.windows)
         try:
             while not is_over:
@@ -284,6 +297,17 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
     return directory, directory.begin(storm, seed, args.backend)
 
 
+def _chapters(
+    directory: SoakDirectory, kept: Kept, args: argparse.Namespace
+) -> KeptChapters | None:
+    """Return where chapters are kept; None: they are not. A soak that kept them goes on to."""
+    chapters = KeptChapters(directory.path, say)
+    if args.keep_chapters is None and not chapters.is_there:
+        return None
+    chapters.begin(args.keep_chapters, len(kept.windows))
+    return chapters
+
+
 def _default_storm() -> Storm:
     members = tuple(f"n{number}" for number in range(MEMBERS))
     return Storm(cluster=Cluster(members=members, stack="udp", timing="fast"))
@@ -293,9 +317,16 @@ class _Watch:
     """Follows a soak: writes each window, says how it goes, and knows when it is over."""
 
     def __init__(
-        self, directory: SoakDirectory, kept: Kept, args: argparse.Namespace, report: Report
+        self,
+        directory: SoakDirectory,
+        kept: Kept,
+        args: argparse.Namespace,
+        report: Report,
+        chapters: KeptChapters | None,
     ) -> None:
         self._report = report
+        self._chapters = chapters
+        self._second = SecondJudge(directory.path)
         self._directory = directory
         self._kept = kept
         self._args = args
@@ -322,6 +353,8 @@ class _Watch:
         self._sent += window.sent
         self._faults += sum(window.run.bites.values())
         self._unrest = window.unrest
+        if self._chapters is not None:
+            self._chapters.take(window)
         if incident is not None:
             bad = [one for one in window.judgement.findings if one.verdict is not Verdict.HOLDS]
             what = "; ".join(f"{one.guarantee} {one.verdict}: {one.detail}" for one in bad[:3])
@@ -341,12 +374,18 @@ class _Watch:
     def note_broken(self, number: int, why: str, took: float) -> bool:
         """Take a window that broke off by an error of the rig; returns whether it was the last."""
         self._directory.add_broken(number, why, took)
+        self._end_chapter()
         self._verdicts[str(Verdict.UNKNOWN)] += 1
         self._directory.say(self.status(is_over=False))
         if self._args.until_violated:
             end_progress()
             say(f"window {number}: {Verdict.UNKNOWN}: {why}")
         return bool(self._args.until_violated)
+
+    def _end_chapter(self) -> None:
+        """Keep the chapter that went on: no window of it follows."""
+        if self._chapters is not None:
+            self._chapters.end()
 
     def line(self) -> str:
         """Say how the soak is, in one line."""
@@ -360,6 +399,7 @@ class _Watch:
 
     def status(self, *, is_over: bool) -> dict[str, Any]:
         """Return what `status.json` says."""
+        second = self._second.as_json()
         return {
             "windows": sum(self._verdicts.values()),
             "verdicts": dict(self._verdicts),
@@ -369,6 +409,7 @@ class _Watch:
             "bites": self._faults,
             "unrest": self._unrest,
             "drift": [drift.as_json() for drift in self._drift(is_over=is_over)],
+            **({} if second is None else {"spark": second}),
             "is_over": is_over,
         }
 
@@ -383,7 +424,8 @@ class _Watch:
     def _verdict(self) -> Verdict:
         if self._verdicts["violated"]:
             return Verdict.VIOLATED
-        if self._verdicts["unknown"] or self.is_broken or not self._verdicts["holds"]:
+        is_unknown = self._verdicts["unknown"] or self.is_broken or self._second.disagrees
+        if is_unknown or not self._verdicts["holds"]:
             return Verdict.UNKNOWN
         return Verdict.HOLDS
 
@@ -396,6 +438,7 @@ class _Watch:
 
     def end(self) -> int:
         """Say what became of it; returns the exit code."""
+        self._end_chapter()
         status = self.status(is_over=True)
         try:
             self._directory.say(status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from stormcast.chaos.soak.player import Window
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import dump_storm, load_storm
 from stormcast.node.core.errors import ConfigError
-from stormcast.whole import write_whole
+from stormcast.whole import mend_lines, write_whole
 
 STORM: Final = "storm.yaml"
 SOAK: Final = "soak.json"
@@ -110,11 +109,7 @@ class SoakDirectory:
 
     def mend(self) -> None:
         """Remove the last line, if a kill cut it short: else the next one would be spoiled, too."""
-        path = self.path / WINDOWS
-        if not path.is_file():
-            return
-        whole, newline, _rest = path.read_bytes().rpartition(b"\n")
-        os.truncate(path, len(whole) + len(newline))
+        mend_lines(self.path / WINDOWS)
 
     def make_logs(self, number: int) -> Path:
         """Make a folder for what the members of a cluster leave, which begins with a window."""

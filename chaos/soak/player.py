@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Window:
     """Messages of this window alone."""
     weights: Mapping[str, Mapping[str, float]]
     """The resources that each member, and this process, uses at the end of the window."""
+    ended: float
+    """The time of day when it had been played, and was to be judged."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line of this window in `windows.jsonl`."""
@@ -154,7 +157,7 @@ class Soak:
 
     def _window(self, number: int) -> Window:
         scenario = self._storm.scenario(self._seed, number)
-        run = self._session.go_on(scenario, self._add)
+        run, ended = self._session.go_on(scenario, self._add), time.time()
         run.offered_before = self._offered
         self._offered = _offered_in(run.evidence)
         sent, delivered = run.sent - self._before[0], run.delivered - self._before[1]
@@ -177,6 +180,7 @@ class Soak:
             sent=sent,
             delivered=delivered,
             weights=self._weights(),
+            ended=ended,
         )
 
     def _weights(self) -> dict[str, Mapping[str, float]]:

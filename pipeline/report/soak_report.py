@@ -19,6 +19,7 @@ from stormcast.pipeline.report.page import chip, figure, headline, page, section
 from stormcast.pipeline.report.plot import AXIS, WIDTHS, Width, legend
 from stormcast.pipeline.report.run_files import HOLDS, REPORT, NotARun, rank
 from stormcast.pipeline.report.scales import Linear
+from stormcast.pipeline.report.second_verdicts import SecondVerdict, second_verdicts, worse
 
 SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
@@ -27,6 +28,8 @@ JUDGE: Final = "judge"
 TOLD: Final = 100
 """The most windows that did not hold which are listed one by one."""
 MIB: Final = 1 << 20
+_SECOND: Final = 8.0
+"""Pixels below a window for Spark's verdict on it."""
 _UNITS: Final = {"memory": ("MiB", MIB), "descriptors": ("", 1), "threads": ("", 1)}
 
 
@@ -37,10 +40,12 @@ class Placed:
     line: Mapping[str, Any]
     start: float
     end: float
+    second: SecondVerdict | None = None
+    """What Spark says of its chapter; None: nothing."""
 
     @property
     def verdict(self) -> str:
-        return str(self.line.get("verdict", "unknown"))
+        return worse(str(self.line.get("verdict", "unknown")), self.second)
 
     @property
     def seconds(self) -> float:
@@ -73,13 +78,14 @@ def read_soak(directory: Path) -> KeptSoak:
         told = json.loads((directory / SOAK).read_text())
         status_file = directory / STATUS
         status = json.loads(status_file.read_text()) if status_file.is_file() else {}
-        windows = list(_placed((directory / WINDOWS).read_text().splitlines()))
+        lines = (directory / WINDOWS).read_text().splitlines()
+        windows = list(_placed(lines, second_verdicts(directory)))
         return KeptSoak(directory, told["seed"], str(told["backend"]), windows, status)
     except (ValueError, KeyError, TypeError) as error:
         raise NotARun(f"{directory} is no soak ({error}): name what stormcast soak left") from None
 
 
-def _placed(lines: Sequence[str]) -> Iterator[Placed]:
+def _placed(lines: Sequence[str], second: Mapping[int, SecondVerdict]) -> Iterator[Placed]:
     at = 0.0
     for number, text in enumerate(lines):
         try:
@@ -89,7 +95,7 @@ def _placed(lines: Sequence[str]) -> Iterator[Placed]:
                 return  # The soak was killed while it wrote its last line.
             raise
         end = at + float(line["seconds"])
-        yield Placed(line, at, end)
+        yield Placed(line, at, end, second.get(line["window"]))
         at = end
 
 
@@ -128,15 +134,21 @@ def _lead(kept: KeptSoak) -> str:
 def _figures(kept: KeptSoak, counts: Counter[str]) -> Markup:
     sent = sum(int(window.line["sent"]) for window in kept.windows)
     bites = sum(sum(window.line["faults"].values()) for window in kept.windows)
+    seconds = [window.second for window in kept.windows if window.second is not None]
     told = [
         ("windows", quantities.count(len(kept.windows))),
         ("violated", quantities.count(counts["violated"])),
         ("unknown", quantities.count(counts["unknown"])),
+        *([("judged by Spark", quantities.count(_judged(seconds)))] if seconds else []),
         ("messages sent", quantities.count(sent)),
         ("effects of faults", quantities.count(bites)),
     ]
     rows = (tag("div", tag("dt", word), tag("dd", value)) for word, value in told)
     return tag("dl", *rows, class_="figures")
+
+
+def _judged(seconds: Sequence[SecondVerdict]) -> int:
+    return sum(bool(one.line["judged"]) for one in seconds)
 
 
 # -- The course of time ----------------------------------------------------------------------------
@@ -192,32 +204,53 @@ def _course(kept: KeptSoak) -> Markup | None:
     return section(
         "Course",
         "Each window by its verdict, with what was sent and delivered in it.",
-        figure(*(_strip(kept, width) for width in WIDTHS), caption="Verdict of each window"),
+        figure(*(_strip(kept, width) for width in WIDTHS), caption=_caption(kept)),
         figure(*(_rates(kept, width) for width in WIDTHS), caption="Messages per second"),
         id_="course",
         class_="full",
     )
 
 
+def _caption(kept: KeptSoak) -> str:
+    is_followed = any(window.second is not None for window in kept.windows)
+    return "Verdict of each window" + (", and below it Spark's" if is_followed else "")
+
+
 def _strip(kept: KeptSoak, width: Width) -> Markup:
     chart = _Chart(kept, width, 6.0, 26.0)
     cells = []
     for window in kept.windows:
-        left, right = chart.x(window.start), chart.x(window.end)
-        number = window.line["window"]
-        cell = tag(
-            "rect",
-            tag("title", f"window {number}: {window.verdict}"),
-            class_=f"window {tone(window.verdict)}",
-            x=left,
-            y=chart.top,
-            # A hairline between two windows, as long as there is room for it.
-            width=max(1.0, right - left - (1.0 if right - left > 3.0 else 0.0)),  # noqa: PLR2004 pixels
-            height=chart.height,
-        )
+        height = chart.height if window.second is None else chart.height - _SECOND
+        cell = _cell(chart, window, window.verdict, chart.top, height)
         link = _link(window)
         cells.append(tag("a", cell, href=link) if link else cell)
+        if window.second is not None:
+            top = chart.bottom - _SECOND + 1.0
+            said = window.second.verdict
+            cells.append(_cell(chart, window, said, top, _SECOND - 1.0, "spark", "by Spark "))
     return chart.svg("Verdict of each window", *cells)
+
+
+def _cell(
+    chart: _Chart,
+    window: Placed,
+    verdict: str,
+    top: float,
+    height: float,
+    class_: str = "window",
+    by: str = "",
+) -> Markup:
+    left, right = chart.x(window.start), chart.x(window.end)
+    return tag(
+        "rect",
+        tag("title", f"window {window.line['window']}: {by}{verdict}"),
+        class_=f"{class_} {tone(verdict)}",
+        x=left,
+        y=top,
+        # A hairline between two windows, as long as there is room for it.
+        width=max(1.0, right - left - (1.0 if right - left > 3.0 else 0.0)),  # noqa: PLR2004 pixels
+        height=height,
+    )
 
 
 def _rates(kept: KeptSoak, width: Width) -> Markup:
@@ -243,21 +276,26 @@ def _rates(kept: KeptSoak, width: Width) -> Markup:
 
 def _link(window: Placed) -> str | None:
     incident = window.line.get("incident")
+    if window.second is not None and window.second.is_disputed:
+        incident = window.second.chapter
     return quote(f"{incident}/{REPORT}") if incident else None
 
 
 def _bad(kept: KeptSoak) -> Markup | None:
-    bad = [window for window in kept.windows if window.verdict != HOLDS]
+    bad = [window for window in kept.windows if window.verdict != HOLDS or not _is_held(window)]
     if not bad:
         return None
     bad.sort(key=lambda window: (rank(window.verdict), window.start))
-    head = [tag("th", text) for text in ("window", "at", "verdict", "why")]
+    is_followed = any(window.second is not None for window in kept.windows)
+    names = ("window", "at", "verdict", *(("Spark",) if is_followed else ()), "why")
+    head = [tag("th", text) for text in names]
     rows = [
         tag(
             "tr",
             tag("td", str(window.line["window"])),
             tag("td", quantities.duration(window.start)),
             tag("td", chip(window.verdict, _link(window))),
+            tag("td", _chip_of_spark(window)) if is_followed else None,
             tag("td", _why(window), class_="detail"),
         )
         for window in bad[:TOLD]
@@ -272,9 +310,22 @@ def _bad(kept: KeptSoak) -> Markup | None:
     )
 
 
+def _is_held(window: Placed) -> bool:
+    """Whether Spark does not say otherwise of a window."""
+    return window.second is None or window.second.verdict == HOLDS
+
+
+def _chip_of_spark(window: Placed) -> Markup | str:
+    return "–" if window.second is None else chip(window.second.verdict)
+
+
 def _why(window: Placed) -> str:
     findings = sorted(window.line.get("findings", ()), key=lambda one: rank(str(one["verdict"])))
-    return "; ".join(f"{one['guarantee']}: {one['detail']}" for one in findings[:2])
+    told = [f"{one['guarantee']}: {one['detail']}" for one in findings[:2]]
+    second = window.second
+    if second is not None and (second.is_disputed or not second.line["judged"]):
+        told.append(second.in_words())
+    return "; ".join(told)
 
 
 # -- What grows ------------------------------------------------------------------------------------

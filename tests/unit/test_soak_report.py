@@ -106,3 +106,66 @@ def test_files_of_something_else_are_refused(tmp_path: Path) -> None:
 def test_stormcast_report_writes_it(tmp_path: Path) -> None:
     assert write(soak(tmp_path, line(0))) == [tmp_path / "report.html"]
     assert "default-src" in (tmp_path / "report.html").read_text()
+
+
+def followed(path: Path, *verdicts: dict[str, Any]) -> Path:
+    """A soak of which Spark says this."""
+    told = {"verdict": "holds", "own": "holds", "judged": True, "agrees": True, "why": ""}
+    (path / "follow").mkdir()
+    text = "".join(
+        json.dumps({**told, "first": one["chapter"], "findings": [], **one}) + "\n"
+        for one in verdicts
+    )
+    (path / "follow/verdicts.jsonl").write_text(text + '{"chapter": 9, "ver')
+    return path
+
+
+def test_a_page_shows_what_spark_says_of_each_chapter(tmp_path: Path) -> None:
+    """Chapter 2 has the windows 1 and 2; of window 4 Spark has not said anything yet."""
+    gone = {"chapter": 3, "verdict": "unknown", "judged": False, "agrees": False}
+    path = followed(
+        soak(tmp_path, *map(line, range(5))),
+        {"chapter": 0},
+        {"chapter": 2, "first": 1},
+        {**gone, "why": "it was dropped: 1GiB waited"},
+    )
+
+    text = soak_report(read_soak(path))
+
+    assert "All 5 windows" in text, "the oracles have judged them"
+    assert text.count('class="spark holds"') == 2 * 3
+    assert text.count('class="spark unknown"') == 2
+    assert text.count('class="window holds"') == 2 * 5
+    assert "<dt>judged by Spark</dt><dd>3</dd>" in text
+    assert "Spark: it was dropped: 1GiB waited" in text
+    assert "and below it Spark" in text
+
+
+def test_a_page_of_a_soak_that_nobody_follows_says_nothing_of_spark(tmp_path: Path) -> None:
+    assert "Spark" not in soak_report(read_soak(soak(tmp_path, line(0), line(1, "unknown"))))
+
+
+def test_a_window_about_which_the_judges_disagree_is_unknown(tmp_path: Path) -> None:
+    found = {"chapter": 1, "verdict": "violated", "agrees": False, "findings": [LOST]}
+    path = followed(soak(tmp_path, line(0), line(1)), {"chapter": 0}, found)
+
+    text = soak_report(read_soak(path))
+
+    assert chip_of(text) == "unknown"
+    assert "1 of 2 windows hold" in text
+    assert text.count('class="window unknown"') == 2
+    assert text.count('class="spark violated"') == 2
+    assert "the judges disagree: holds by the oracles, violated by Spark: G1" in text
+    assert 'href="chapters/000001/report.html"' in text
+
+
+def test_what_the_oracles_found_stands_where_spark_has_no_verdict(tmp_path: Path) -> None:
+    gone = {"chapter": 1, "verdict": "unknown", "own": "violated", "judged": False, "agrees": False}
+    bad = line(1, "violated", findings=[LOST], incident="incidents/000001")
+    path = followed(soak(tmp_path, line(0), bad), {**gone, "why": "it is gone"})
+
+    text = soak_report(read_soak(path))
+
+    assert chip_of(text) == "violated"
+    assert "G1: multicast 7 &lt;b&gt;was&lt;/b&gt; lost; Spark: it is gone" in text
+    assert 'href="incidents/000001/report.html"' in text
