@@ -4,8 +4,6 @@ read, so it needs no token.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,12 +11,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from stormcast.chaos.commands.listeners import HUNG, METRICS, NOT_READY, serve_table
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.node.control.answers import Answer, Table, as_json
-from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ERROR: Final = "error"
 """In place of a verdict: the run never began, or met a bug. A run that breaks off is unknown."""
 VERDICTS: Final = ("holds", "unknown", "violated", "unsupported", ERROR)
@@ -26,9 +23,6 @@ _OUTCOMES: Final = "`holds`, `unknown`, `violated`, `unsupported` or `error`"
 HANG_SECONDS: Final = 3600.0
 """A controller that did not call `hear` for so long hangs, unless its run may take longer: then it
 has so long beyond that, to start members, and to judge."""
-_START_SECONDS: Final = 10.0
-_NOT_READY: Final = 503
-_HUNG: Final = 500
 
 
 class ControllerStatus:
@@ -141,44 +135,19 @@ class ControllerStatus:
             "/livez": {"GET": lambda _: self._live()},
             "/readyz": {
                 "GET": lambda _: as_json(
-                    {"ready": self.is_ready}, 200 if self.is_ready else _NOT_READY
+                    {"ready": self.is_ready}, 200 if self.is_ready else NOT_READY
                 )
             },
             "/metrics": {
-                "GET": lambda _: Answer(generate_latest(self.registry), content_type=CONTENT_TYPE)
+                "GET": lambda _: Answer(generate_latest(self.registry), content_type=METRICS)
             },
         }
 
     def _live(self) -> Answer:
         silence = time.monotonic() - self._heard
         is_live = silence < HANG_SECONDS + self._run_seconds
-        return as_json({"live": is_live}, 200 if is_live else _HUNG)
+        return as_json({"live": is_live}, 200 if is_live else HUNG)
 
     def serve(self, settings: ControlSettings, probes: ControlSettings | None = None) -> list[str]:
-        """Answer requests, and probes on a listener of their own, in a thread, as runs take the
-        main thread; returns the addresses."""
-        opened: list[list[str] | BaseException] = []
-        is_open = threading.Event()
-
-        async def work() -> None:
-            try:
-                controls = [Control(settings, self.table(), self._tell_failure, say=self._tell)]
-                if probes is not None:
-                    controls.append(Control.for_probes(probes, self.table(), self._tell_failure))
-                opened.append([await control.open() for control in controls])
-            except BaseException as error:  # noqa: BLE001 whoever waits is told
-                opened.append(error)
-                return
-            finally:
-                is_open.set()
-            await asyncio.Event().wait()
-
-        threading.Thread(target=lambda: asyncio.run(work()), name="status", daemon=True).start()
-        is_open.wait(_START_SECONDS)
-        (found,) = opened or [TimeoutError("nothing listens")]
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def _tell_failure(self, error: Exception) -> None:
-        self._tell(f"{error!r}")
+        """Answer requests in a thread; returns the addresses."""
+        return serve_table(self.table(), settings, probes, self._tell)

@@ -29,6 +29,7 @@ from stormcast.chaos.commands.arguments import (
 )
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
+from stormcast.chaos.commands.listeners import add_listeners, listeners_of
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import give_back, make_fresh
@@ -38,8 +39,7 @@ from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.locks import lock
 from stormcast.machine import in_words
-from stormcast.node.control.arguments import add_tls, tls_of
-from stormcast.node.control.settings import ControlSettings, read_open, read_probes
+from stormcast.node.control.settings import ControlSettings
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line
 from stormcast.node.reading.quantities import SETTING_DURATION
@@ -350,17 +350,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenarios", type=Path, required=True, metavar="DIR", help="every *.yaml in it is run"
     )
-    parser.add_argument(
-        "--listen",
-        metavar="ADDR",
-        help="HOST:PORT where /livez, /readyz and /metrics are served (default: nowhere)",
-    )
-    add_tls(parser)
-    parser.add_argument(
-        "--probes",
-        metavar="ADDR",
-        help="HOST:PORT of another listener, for /livez and /readyz alone (default: none)",
-    )
+    add_listeners(parser)
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
         "--every",
@@ -408,15 +398,7 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
     every = SETTING_DURATION.read(words.every, "--every") if words.every is not None else None
     require(every is None or every > 0, "--every is 0s: leave it out, or say how often")
-    require(
-        bool(words.listen) or not words.probes,
-        "--probes goes with --listen; give both, or drop it",
-    )
-    tls = tls_of(words)
-    require(
-        bool(words.listen) or not tls.is_on,
-        f"{tls.names.certificate_file} goes with --listen; give both, or drop it",
-    )
+    listen, probes = listeners_of(words)
     return ServeSettings(
         backend=words.backend,
         options=options,
@@ -424,8 +406,8 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
         keys=read_key_file(words.key_file),
         scenarios=words.scenarios,
         runs=words.runs,
-        listen=read_open(words.listen, "--listen", tls) if words.listen else None,
-        probes=read_probes(words.probes, "--probes") if words.probes else None,
+        listen=listen,
+        probes=probes,
         every=every,
         is_once=words.once,
         seed=words.seed,

@@ -58,6 +58,11 @@ class SoakDirectory:
         self.lines: list[dict[str, Any]] = []
         """The line of each window that was written."""
 
+    @property
+    def is_there(self) -> bool:
+        """Whether a soak has begun here."""
+        return (self.path / SOAK).is_file()
+
     def begin(self, storm: Storm, seed: int, backend: str) -> Kept:
         """Take the directory for a new soak; TakenError if it holds anything."""
         take(self.path)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from stormcast.chaos.soak.storm_file import parse_storm
 from tests.helpers.chart import CHART, HelmError, Rendered, merged, render, template
 
 DIGEST = "sha256:" + "0" * 64
@@ -65,6 +66,11 @@ def _words(chart: Rendered) -> str:
 
 def _scenarios(chart: Rendered) -> list[str]:
     return list(chart.one("ConfigMap", "controller")["data"])
+
+
+def _storm(chart: Rendered) -> str:
+    text: str = chart.one("ConfigMap", "controller")["data"].get("storm.yaml", "")
+    return text
 
 
 def _certificate_days(chart: Rendered) -> float:
@@ -138,6 +144,7 @@ def _claims(chart: Rendered) -> list[str]:
     ]
 
 
+SOAK = {"soak": {"enabled": True}}
 SPARK = {"spark": {"command": ["verify", "/runs/one"], "claim": "runs"}}
 IMAGE = "--conf=spark.kubernetes.container.image"
 
@@ -210,6 +217,14 @@ KNOBS = (
         lambda chart: _volume(chart, "Deployment", "controller", "runs"),
     ),
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
+    Knob("soak.enabled", True, lambda chart: _words(chart).split()[0], "soak"),
+    Knob("soak.for", "9h", lambda chart: "--for=9h" in _words(chart), True, SOAK),
+    Knob("soak.seed", 5, lambda chart: "--seed=5" in _words(chart), True, SOAK),
+    Knob("soak.storm", "name: mine\n", _storm, "name: mine\n", SOAK),
+    Knob(
+        "soak.chapters", "9MiB", lambda chart: "--keep-chapters=9MiB" in _words(chart), True, SOAK
+    ),
+    Knob("soak.alerts", True, lambda chart: bool(chart.of("PrometheusRule")), True, SOAK),
     Knob(
         "spark.command",
         ["search", "--seeds", "9"],
@@ -352,6 +367,7 @@ def _places() -> Iterator[str]:
         "member",
         "agent",
         "controller",
+        "soak",
         "spark",
         "token",
         "tls",
@@ -400,6 +416,11 @@ def test_an_unknown_key_is_refused(place: str) -> None:
         ("controller.scenarios", {"No Name": "x"}),
         ("controller.scenarios", {"empty": ""}),
         ("controller.claim", "No Claim"),
+        ("soak.for", "8"),
+        ("soak.for", ""),
+        ("soak.seed", -1),
+        ("soak.chapters", "1GB"),
+        ("soak.alerts", "yes"),
         ("spark.command", ["run", "/runs/one"]),
         ("spark.claim", "a b"),
         ("spark.executors", 0),
@@ -468,6 +489,26 @@ def test_executors_are_as_restricted_as_the_driver_and_the_driver_may_only_make_
     assert one["securityContext"] == _driver(chart)["securityContext"]
     assert [rule["resources"] for rule in chart.one("Role", "spark")["rules"]] == [["pods"]]
     assert made["metadata"]["labels"] == driver["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"soak": {"enabled": True}, "controller": {"enabled": False}}, "the controller plays it"),
+        ({"soak": {"alerts": True}}, "they are about a soak"),
+    ],
+)
+def test_a_soak_needs_who_plays_it_and_alerts_need_a_soak(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(HelmError, match=why):
+        render(values)
+
+
+def test_the_storm_without_a_file_fits_the_release() -> None:
+    values = {"replicas": 5, "member": {"stack": "mcast", "timing": "compatible"}}
+    storm = parse_storm(_storm(render(merged(values, SOAK))))
+    assert storm.cluster.members == tuple(f"n{number}" for number in range(5))
+    assert (storm.cluster.stack, storm.cluster.timing) == ("mcast", "compatible")
+    assert storm.widest().cluster.members == storm.cluster.members
 
 
 def test_without_agents_nothing_speaks_of_them() -> None:

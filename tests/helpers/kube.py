@@ -7,9 +7,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from shutil import rmtree
 from typing import Any, Final
 
 import yaml
@@ -33,6 +34,10 @@ ASKED: Final = "STORMCAST_KUBERNETES"
 """Set by `make test-kubernetes`: nobody's cluster is touched by a mere `make test`."""
 TAG: Final = "STORMCAST_IMAGE_TAG"
 """Of images that the cluster has, or can pull; by default those of `make image`."""
+SHARED: Final = "STORMCAST_SHARED"
+"""A folder that has the same content on each node, and here: nobody else's cluster has a volume for
+us."""
+CLAIM: Final = "runs"
 INSTALL_SECONDS: Final = 180
 # Runs in the processes of the node, where the first process of a container can be killed: inside
 # of the container the kernel protects it.
@@ -92,6 +97,40 @@ class Cluster:
             yield self
         finally:
             self.core.delete_namespace(self.namespace)
+
+    @contextmanager
+    def claimed(self, shared: Path) -> Iterator[Path]:
+        """A claim whose volume is a new folder of a shared one."""
+        folder = shared / f"stormcast-{token_hex(3)}"
+        folder.mkdir(parents=True)
+        # Pods write to it as users of their own.
+        folder.chmod(0o777)
+        volume = f"stormcast-{token_hex(3)}"
+        of_volume = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            "claimRef": {"namespace": self.namespace, "name": CLAIM},
+            "storageClassName": "",
+        }
+        of_claim = {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeName": volume,
+            "storageClassName": "",
+        }
+        self.core.create_persistent_volume({"metadata": {"name": volume}, "spec": of_volume})
+        try:
+            self.core.create_namespaced_persistent_volume_claim(
+                self.namespace, {"metadata": {"name": CLAIM}, "spec": of_claim}
+            )
+            yield folder
+        finally:
+            with suppress(ApiException):
+                # Another module of tests may make one of this name.
+                self.core.delete_namespaced_persistent_volume_claim(CLAIM, self.namespace)
+            self.core.delete_persistent_volume(volume)
+            rmtree(folder, ignore_errors=True)
 
     def install(self, values: Mapping[str, Any], *, waits: bool = True) -> None:
         """The chart with some values, and those of earlier times; as often as one likes."""

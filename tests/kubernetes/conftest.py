@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.helpers.kube import ASKED, Cluster, missing
+from tests.helpers.kube import ASKED, SHARED, Cluster, missing
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,13 @@ def cluster() -> Iterator[Cluster]:
     with Cluster().opened() as made:
         made.install({"controller": {"enabled": False}})
         yield made
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster) -> Iterator[Path]:
+    """The folder of a claim with run directories."""
+    shared = os.environ.get(SHARED)
+    if not shared:
+        pytest.skip(f"{SHARED} names no folder that all nodes see")
+    with cluster.claimed(Path(shared)) as folder:
+        yield folder

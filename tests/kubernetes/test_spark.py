@@ -8,62 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
 
 import pytest
 
-from tests.helpers.kube import Cluster, until
+from tests.helpers.kube import CLAIM, Cluster, until
 
 pytestmark = [pytest.mark.k8s, pytest.mark.slow, pytest.mark.long]
 
-SHARED: Final = "STORMCAST_SHARED"
-CLAIM: Final = "runs"
 RUN: Final = "order-under-loss"
 SEEDS: Final = 200
 JOB_SECONDS: Final = 600
 SMALL: Final = {"executorMemory": "512m", "executorCpu": "100m"}
-
-
-@pytest.fixture(scope="module")
-def runs(cluster: Cluster) -> Iterator[Path]:
-    """The folder of the claim."""
-    shared = os.environ.get(SHARED)
-    if not shared:
-        pytest.skip(f"{SHARED} names no folder that all nodes see")
-    folder = Path(shared) / f"stormcast-{token_hex(3)}"
-    folder.mkdir(parents=True)
-    # Pods write to it as users of their own.
-    folder.chmod(0o777)
-    volume = f"stormcast-{token_hex(3)}"
-    of_volume = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteMany"],
-        "hostPath": {"path": str(folder), "type": "Directory"},
-        "claimRef": {"namespace": cluster.namespace, "name": CLAIM},
-        "storageClassName": "",
-    }
-    of_claim = {
-        "accessModes": ["ReadWriteMany"],
-        "resources": {"requests": {"storage": "1Gi"}},
-        "volumeName": volume,
-        "storageClassName": "",
-    }
-    cluster.core.create_persistent_volume({"metadata": {"name": volume}, "spec": of_volume})
-    try:
-        cluster.core.create_namespaced_persistent_volume_claim(
-            cluster.namespace, {"metadata": {"name": CLAIM}, "spec": of_claim}
-        )
-        yield folder
-    finally:
-        cluster.core.delete_persistent_volume(volume)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Job:

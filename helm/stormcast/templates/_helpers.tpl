@@ -162,6 +162,25 @@ capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}
 {{- toYaml $all -}}
 {{- end -}}
 
+{{- /* File name: text, of what the controller plays. */ -}}
+{{- define "stormcast.played" -}}
+{{- if .Values.soak.enabled -}}
+storm.yaml: |
+  {{- include "stormcast.storm" . | nindent 2 }}
+{{- else -}}
+{{ include "stormcast.scenarios" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "stormcast.storm" -}}
+{{- if .Values.soak.storm -}}
+{{ .Values.soak.storm }}
+{{- else -}}
+name: storm
+cluster: {members: {{ int .Values.replicas }}, stack: {{ .Values.member.stack }}, timing: {{ .Values.member.timing }}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Peers of a NetworkPolicy: all pods of some components. Call with a dict: root, components. */ -}}
 {{- define "stormcast.pods" -}}
 {{- $root := .root -}}

@@ -1,0 +1,165 @@
+"""`stormcast soak --go-on` and `--listen`: how others start it again, and ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stormcast.chaos.commands.soak_figures import HANG_SECONDS, SoakFigures
+from stormcast.cli import Exit
+from tests.helpers.shell import Shell
+
+GENTLE = """\
+name: gentle
+cluster: {members: 3, stack: udp, timing: fast}
+kinds: [delay, loss]
+window: 10s
+loads: 1
+rate: 5/s..10/s
+sizes: [16B..100B]
+"""
+STATUS = {
+    "verdicts": {"holds": 4, "violated": 1},
+    "sent": 90,
+    "bites": 7,
+    "seconds": 50.0,
+    "is_over": False,
+    "drift": [
+        {"of": "judge", "figure": "memory", "verdict": "grows"},
+        {"of": "n1", "figure": "threads", "verdict": "steady"},
+    ],
+    "spark": {"verdicts": {"holds": 3, "unknown": 1}, "disagreements": 2},
+}
+
+
+@pytest.fixture(name="storm")
+def _storm(tmp_path: Path) -> str:
+    path = tmp_path / "gentle.yaml"
+    path.write_text(GENTLE)
+    return str(path)
+
+
+def windows(directory: str) -> list[int]:
+    lines = Path(directory, "windows.jsonl").read_text().splitlines()
+    return [json.loads(line)["window"] for line in lines]
+
+
+def test_a_soak_begins_and_goes_on_by_the_same_words_until_its_time_is_over(
+    shell: Shell, storm: str
+) -> None:
+    words = ("soak", "--storm", storm, "--go-on", "kept", "--seed", 3)
+    assert shell(*words, "--for", "15s").code == Exit.HOLDS
+    first = windows("kept")
+    again = shell(*words, "--for", "40s")
+    assert again.code == Exit.HOLDS
+    assert f"a new cluster begins with window {len(first)}" in again.err
+    assert "began with" not in again.err
+    lived = json.loads(Path("kept/status.json").read_text())["seconds"]
+    assert 40 <= lived < 60, "the time is that of all starts"
+
+    over = windows("kept")
+    assert shell(*words, "--for", "40s").code == Exit.HOLDS
+    assert windows("kept") == over, "its time was over"
+
+
+def test_other_words_are_told_and_not_followed(shell: Shell, storm: str) -> None:
+    assert shell("soak", "--storm", storm, "--go-on", "kept", "--for", "5s").code == Exit.HOLDS
+    said = shell("soak", "--go-on", "kept", "--stack", "mcast", "--seed", 9, "--for", "30s")
+    assert said.code == Exit.HOLDS
+    assert "kept goes on with the storm it began with" in said.err
+    assert "kept began with seed 1, and goes on with that" in said.err
+    refused = shell("soak", "--go-on", "kept", "--resume", "kept")
+    assert refused.code == Exit.USAGE
+    assert "--resume: --go-on names the directory" in refused.err
+
+
+def test_listeners_need_what_listens(shell: Shell) -> None:
+    said = shell("soak", "--probes", "127.0.0.1:7", "--for", "5s")
+    assert said.code == Exit.USAGE
+    assert "--probes goes with --listen" in said.err
+    said = shell("soak", "--namespace", "x", "--for", "5s")
+    assert said.code == Exit.USAGE
+    assert "--namespace is of --backend kubernetes; drop it" in said.err
+
+
+@contextmanager
+def listening(storm: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A soak of a window that stays to tell of it, and where it listens."""
+    soak = subprocess.Popen(
+        (sys.executable, "-m", "stormcast", "soak", "--storm", storm, "--go-on", "kept",
+         "--for", "5s", "--listen", "127.0.0.1:0", "--tls", "none"),
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert soak.stderr is not None
+        where = next(line for line in soak.stderr if "listens on" in line).split()[-1]
+        while "told until SIGTERM" not in soak.stderr.readline():
+            assert soak.poll() is None
+        yield soak, where
+    finally:
+        soak.kill()
+        soak.communicate()
+
+
+@pytest.mark.slow
+def test_it_stays_to_tell_what_came_of_it_until_a_signal(storm: str, tmp_path: Path) -> None:
+    with listening(storm, tmp_path) as (soak, where):
+        with urllib.request.urlopen(f"{where}/metrics") as answer:  # noqa: S310 its own server
+            text = answer.read().decode()
+        assert 'stormcast_soak_windows{verdict="violated"} 0.0' in text
+        assert 'stormcast_soak_windows{verdict="holds"} 1.0' in text
+        assert "stormcast_soak_over 1.0" in text
+        with urllib.request.urlopen(f"{where}/readyz") as answer:  # noqa: S310 as above
+            assert json.loads(answer.read()) == {"ready": True}
+        soak.send_signal(signal.SIGTERM)
+        assert soak.wait(30) == Exit.HOLDS
+
+
+def figures(told: SoakFigures) -> dict[str, float]:
+    answer = told.table()["/metrics"]["GET"]({})
+    assert isinstance(answer.content, bytes)
+    lines = [line for line in answer.content.decode().splitlines() if not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_figures_are_those_of_the_status() -> None:
+    told = SoakFigures(60.0)
+    assert figures(told)['stormcast_soak_windows{verdict="violated"}'] == 0
+    told.update(STATUS)
+    found = figures(told)
+    assert found['stormcast_soak_windows{verdict="holds"}'] == 4
+    assert found['stormcast_soak_windows{verdict="violated"}'] == 1
+    assert found['stormcast_soak_windows{verdict="unknown"}'] == 0
+    assert found['stormcast_soak_grows{figure="memory",of="judge"}'] == 1
+    assert found['stormcast_soak_grows{figure="threads",of="n1"}'] == 0
+    assert found['stormcast_soak_spark_chapters{verdict="unknown"}'] == 1
+    assert found["stormcast_soak_disagreements"] == 2
+    assert (found["stormcast_soak_messages"], found["stormcast_soak_over"]) == (90, 0)
+
+
+def test_one_whose_windows_do_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    told = SoakFigures(60.0)
+
+    def is_live() -> bool:
+        answer = told.table()["/livez"]["GET"]({})
+        return answer.status == 200
+
+    now[0] += HANG_SECONDS + 59
+    assert is_live()
+    now[0] += 2
+    assert not is_live()
+    told.update(STATUS)
+    assert is_live()
+    assert told.table()["/readyz"]["GET"]({}).status == 503
