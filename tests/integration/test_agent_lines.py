@@ -108,9 +108,7 @@ def test_it_heals_when_nobody_renews(pair: Pair, tmp_path: Path) -> None:
 def test_two_do_not_act_on_one_network(pair: Pair, tmp_path: Path) -> None:
     """The queue and the qdisc of a network are one for all: the second would take them away."""
     slow = faults.Bandwidth(sources=("n1",), dests=("n0",), rate=1000.0)
-    narrow = NetworkState(
-        members=("n0", "n1"), places=pair.network.places(), faults={"f1": slow}
-    )
+    narrow = NetworkState(members=("n0", "n1"), places=pair.network.places(), faults={"f1": slow})
     with (
         attached(pair, tmp_path, "sc_first") as (first, wire, process),
         attached(pair, tmp_path, "sc_second") as (second, _wire, _process),
