@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
+from stormcast.chaos.agent.network_claim import NetworkClaim
 from stormcast.chaos.drivers.base import Bites, Driver, DriverError, RanOutError, driver_of
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
@@ -24,7 +25,9 @@ class LapsedError(NodeError):
 class Agent:
     """Some drivers under one lease. A lock orders its verbs, so they may be called at any time."""
 
-    def __init__(self, drivers: Sequence[Driver]) -> None:
+    def __init__(self, drivers: Sequence[Driver], claim: NetworkClaim | None = None) -> None:
+        """`claim`: on the network of this process, for an agent that acts there."""
+        self._claim = claim
         self.drivers = tuple(drivers)
         """In the order in which they apply a state. They clear it in reverse order, so that no
         driver is given a packet before it listens, or after it has stopped."""
@@ -60,8 +63,12 @@ class Agent:
 
     async def _tried(self) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
-        for driver in self.drivers:
-            found |= await driver.features()
+        await self._take_claim()
+        try:
+            for driver in self.drivers:
+                found |= await driver.features()
+        finally:
+            self._give_claim_back()
         return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -70,6 +77,7 @@ class Agent:
         self._check(state)
         async with self._lock, self._in_time():
             await self._end_if_over()
+            await self._take_claim()
             self._extend(lease)
             try:
                 for driver in self.drivers:
@@ -174,8 +182,17 @@ class Agent:
             except (NodeError, OSError) as error:
                 # The others must act, too. OSError: no descriptor or process is left.
                 failures.append(error)
+        self._give_claim_back()
         if failures:
             raise failures[0]
+
+    async def _take_claim(self) -> None:
+        if self._claim is not None:
+            await self._claim.take()
+
+    def _give_claim_back(self) -> None:
+        if self._claim is not None:
+            self._claim.give_back()
 
 
 def merged(parts: Sequence[Bites]) -> dict[str, Mapping[tuple[str, str], int]]:

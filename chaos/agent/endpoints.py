@@ -28,7 +28,10 @@ def endpoints(agent: Agent) -> Table:
     """Return the endpoints by path, then by method."""
 
     async def features(_body: object) -> Answer:
-        return as_json(await agent.features())
+        try:
+            return as_json(await agent.features())
+        except DriverError as error:
+            raise RefusedError(503, str(error)) from None
 
     async def apply(body: object) -> Answer:
         asked = _mapping(body, "state", "lease")

@@ -59,6 +59,15 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
     return settings
 
 
+def site_of_lines(table: str, name: str) -> tuple[Site, str]:
+    """Return the site of an agent that has no file, and the name of its tables."""
+    require(
+        _TABLE.fullmatch(table) is not None,
+        f"--lines {table}: write small letters, digits and underscores",
+    )
+    return Site(name=check_name("--name", name), addresses=()), table
+
+
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
     """Read settings from a text; ConfigError, or an error with its place in the text."""
     root = compose(text, path, "configuration")

@@ -1,7 +1,7 @@
 """Finds targets by the words that people name them with.
 
 A word may begin with its kind: `container:web`. Without a kind it is looked for among all that have
-names, and must mean one thing.
+names on this machine, and must mean one thing. No cluster is asked unless a word says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from stormcast.chaos.attack.pods import LABEL, POD, Pods
 from stormcast.chaos.attack.targets import (
     Target,
     TargetError,
@@ -36,15 +37,22 @@ KINDS: Final = {
     "compose": "a service of docker compose, SERVICE or PROJECT/SERVICE: all its containers",
     "netns": "a network namespace, by its name or path",
     "pid": "a process, by its number",
+    POD: "a pod of the cluster of KUBECONFIG, NAME or NAMESPACE/NAME",
+    LABEL: "all pods with these labels, KEY=VALUE[,KEY=VALUE] or NAMESPACE/KEY=VALUE",
 }
 """Each kind of target, and what a word of it names."""
+OF_THIS_MACHINE: Final = tuple(kind for kind in KINDS if kind not in (POD, LABEL))
+"""The kinds of what has a network on this machine."""
 
 
 class Finder:
-    """Looks for targets on this machine. What docker knows is asked for once."""
+    """Looks for targets on this machine, and in a cluster. What docker knows is asked for once."""
 
-    def __init__(self, daemon: Callable[[], Daemon] = open_daemon) -> None:
+    def __init__(
+        self, daemon: Callable[[], Daemon] = open_daemon, pods: Pods | None = None
+    ) -> None:
         self._open_daemon = daemon
+        self.pods = Pods() if pods is None else pods
         self._found: dict[str, Target] = {}
         """By the word of a network state."""
 
@@ -79,6 +87,8 @@ class Finder:
 
     def near(self, targets: Sequence[Target]) -> list[Target]:
         """Return the neighbours of targets, without these; TargetError if there are none."""
+        if targets[0].pod is not None:
+            raise self.pods.no_neighbours(targets)
         there = {target.space for target in targets}
         found: list[Target] = []
         for target in targets:
@@ -113,13 +123,16 @@ class Finder:
 
     def _of_kind(self, kind: str, name: str) -> list[Target]:
         if not name:
-            raise TargetError(f"{kind}: it takes a name, such as {kind}:a")
+            example = f"{kind}:app=web" if kind == LABEL else f"{kind}:a"
+            raise TargetError(f"{kind}: it takes a name, such as {example}")
         finders: Mapping[str, Callable[[str], list[Target]]] = {
             "member": self._members,
             "container": self._containers_named,
             "compose": self._service,
             "netns": _namespaces,
             "pid": _processes,
+            POD: self.pods.named,
+            LABEL: self.pods.selected,
         }
         return finders[kind](name)
 

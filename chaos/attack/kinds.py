@@ -63,8 +63,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "reorder": Kind("a share of the packets is overtaken", (RATE, BY), faults.Reorder),
     "corrupt": Kind("a share of the packets arrives with a bit flipped", (RATE,), faults.Corrupt),
     "bandwidth": Kind("at most so many bytes a second pass", (_BYTES,), faults.Bandwidth),
-    KILL: Kind("the processes of targets end at once (SIGKILL)"),
-    PAUSE: Kind("the processes of targets stop (SIGSTOP), and go on afterwards"),
+    KILL: Kind("the processes of targets end at once (SIGKILL); pods are deleted"),
+    PAUSE: Kind("the processes of targets stop (SIGSTOP), and go on afterwards; not of pods"),
 }
 """By the word of the command line."""
 OF_PROCESSES: Final = (KILL, PAUSE)

@@ -49,8 +49,13 @@ class Plan:
         return tuple(target.word for target in self.targets)
 
     @property
+    def is_of_pods(self) -> bool:
+        """Whether its targets are pods of a cluster."""
+        return self.targets[0].pod is not None
+
+    @property
     def is_of_processes(self) -> bool:
-        """Whether it strikes processes, and no network."""
+        """Whether it strikes processes, or whole pods, and no network."""
         return self.kind in OF_PROCESSES
 
     def network_faults(self) -> dict[str, NetworkFault]:

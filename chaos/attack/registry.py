@@ -1,10 +1,11 @@
-"""The attacks that act on this machine, each with a file that other commands read."""
+"""The attacks that were started on this machine, each with a file that other commands read."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -22,9 +23,14 @@ _FILE: Final = "attack.json"
 
 
 def usual_place() -> Path:
-    """Return the folder of all attacks: of this machine for root, else of this user."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    root = Path("/run") if os.geteuid() == 0 or not runtime else Path(runtime)
+    """Return the folder of all attacks: of this machine for root, else of this user, whose session
+    may have no folder for what runs."""
+    if os.geteuid() == 0:
+        root = Path("/run")
+    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        root = Path(runtime)
+    else:
+        root = Path.home() / ".local" / "state"
     return root / "stormcast" / "attacks"
 
 
@@ -46,7 +52,9 @@ class Entry:
     run: str = ""
     """Its run directory."""
     struck: Mapping[str, int] = field(default_factory=dict)
-    """How often its faults had an effect, where no agent counts."""
+    """How often its faults had an effect, where no agent of this machine counts."""
+    lease_until: float | None = None
+    """Seconds since 1970: the end of its lease, where no agent of this machine has it."""
 
     @property
     def lives(self) -> bool:
@@ -57,6 +65,8 @@ class Entry:
         """Return how often it struck so far, and the seconds left of its lease; None: nothing
         acts on a network."""
         struck, left = sum(self.struck.values()), None
+        if self.lease_until is not None:
+            left = max(0.0, self.lease_until - time.time())
         if (Path(self.folder) / SOCKET).exists():
             ask = over_unix(Path(self.folder) / SOCKET)
             with suppress(AgentError):

@@ -1,4 +1,4 @@
-"""What an attack is aimed at: processes, network namespaces, containers and members of runs."""
+"""What an attack is aimed at: processes, network namespaces, containers, members of runs, pods."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Final
 from stormcast.chaos.agent.device_addresses import read_addresses
 from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.drivers.base import Site
+from stormcast.chaos.faults import Names
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.core.names import MAX_NAME, as_name
 
@@ -30,6 +31,20 @@ class TargetError(ConfigError):
     """A target that is not there, or cannot be attacked; the text says what to name instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """A pod of a cluster, as it was when it was found."""
+
+    namespace: str
+    name: str
+    uid: str
+    """Tells it from one that takes its name later."""
+    addresses: Names
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One thing that an attack may be aimed at."""
@@ -38,8 +53,10 @@ class Target:
     """What reports and network states call it."""
     what: str
     """What it is, in words for people."""
-    netns: str
-    """The path of its network namespace."""
+    netns: str = ""
+    """The path of its network namespace; empty for a pod."""
+    pod: PodName | None = None
+    """The pod that it is; None: it runs on this machine."""
     pids: tuple[int, ...] = ()
     """Its processes, as they were when it was found."""
     container: str = ""
@@ -51,8 +68,10 @@ class Target:
     networks."""
 
     @property
-    def space(self) -> tuple[int, int]:
+    def space(self) -> tuple[int, int] | tuple[str, str]:
         """The identity of its network namespace."""
+        if self.pod is not None:
+            return "pod", self.pod.uid
         return _identity(Path(self.netns))
 
 
@@ -101,6 +120,21 @@ def _one_way(parts: list[str], others: list[str]) -> Groups:
     return Groups(((parts[0],), (parts[1],)), is_directed=True)
 
 
+def check_together(targets: Sequence[Target]) -> None:
+    """Refuse targets that no attack can have together: twice the same one, or pods with what runs
+    on this machine, which have no addresses in common."""
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            raise TargetError(f"{target.what} is named twice")
+    pods = [target for target in targets if target.pod is not None]
+    if pods and len(pods) < len(targets):
+        other = next(target for target in targets if target.pod is None)
+        raise TargetError(
+            f"{pods[0].what} and {other.what}: an attack is on pods, or on what runs on this "
+            "machine; start one for each"
+        )
+
+
 def word_of(name: str, taken: Iterable[str] = ()) -> str:
     """Return a word that nothing else has for a thing of any name."""
     made, used = as_name(name, MAX_NAME - len("-999")), set(taken)
@@ -117,7 +151,7 @@ def sites_of(targets: Sequence[Target], run: Run) -> list[Site]:
     own = {_identity(_OWN)}
     with suppress(PermissionError):
         own.add(_identity(_FIRST))
-    seen: dict[tuple[int, int], Target] = {}
+    seen: dict[tuple[int, int] | tuple[str, str], Target] = {}
     sites = []
     for target in targets:
         if target.space in own:

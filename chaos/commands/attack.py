@@ -1,4 +1,4 @@
-"""`stormcast attack`: faults that a person aims at whatever runs on this machine, now."""
+"""`stormcast attack`: faults that a person aims at whatever runs here or in a cluster, now."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ from stormcast.chaos.attack.kinds import (
     check_groups,
     needs_neighbours,
 )
+from stormcast.chaos.attack.on_pods import (
+    OnPods,
+    check_pods,
+    chosen_image,
+    lines_of_dry_run,
+    striking_pods,
+)
 from stormcast.chaos.attack.playing import (
     OnNetworks,
     Plan,
@@ -33,7 +40,7 @@ from stormcast.chaos.attack.playing import (
 )
 from stormcast.chaos.attack.record import NOTHING, AttackRecord
 from stormcast.chaos.attack.registry import Entry, Registry
-from stormcast.chaos.attack.targets import BETWEEN, read_groups
+from stormcast.chaos.attack.targets import BETWEEN, check_together, read_groups
 from stormcast.chaos.backends.netns.running import what_is_missing
 from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.backends.signals import sigterm_interrupts
@@ -77,8 +84,8 @@ def attack(argv: Sequence[str], report: Report) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROG,
-        description="Do something to whatever runs on this machine, for a time or until Ctrl-C. "
-        "As root. It ends, too, when this command is killed.",
+        description="Do something to whatever runs on this machine, as root, or to pods of a "
+        "cluster, for a time or until Ctrl-C. It ends, too, when this command is killed.",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(
@@ -88,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
                 "Without a kind a name is looked for among all that have one. `a -- b` stands for",
                 "both ways between groups, `a→b` (or 'a->b') for one; one target alone for all",
                 "ways between it and its neighbours: the other members of its run, the other",
-                "containers of its networks.",
+                "containers of its networks. Pods have none: name both sides. A pod that is",
+                "attacked gets an ephemeral container of STORMCAST_CHAOS_IMAGE (default:",
+                f"{chosen_image()}); docs/attack.md has the rights that it takes.",
                 "",
                 "exit codes: 0 it acted and struck; 2 usage; 3 it could not act, or struck nothing",
             ]
@@ -158,12 +167,15 @@ def _strike(args: argparse.Namespace, report: Report, finder: Finder) -> int:
     if args.dry_run:
         _show(plan, about)
         return Exit.HOLDS
-    if not plan.is_of_processes and (why := what_is_missing()):
+    if not (plan.is_of_processes or plan.is_of_pods) and (why := what_is_missing()):
         raise NodeError(f"{args.kind}: {why}")
     registry = Registry()
     name, folder = registry.begin()
     try:
-        work = striking(plan, folder, finder.processes_now)
+        if plan.is_of_pods:
+            work: Striking = striking_pods(plan, finder.pods.cluster)
+        else:
+            work = striking(plan, folder, finder.processes_now)
         out = _directory(args)
         try:
             return _play(_Played(plan, about, work, registry, name, folder, out), report)
@@ -179,10 +191,11 @@ def _plan(args: argparse.Namespace, finder: Finder) -> Plan:
     asked = read_groups(BETWEEN if word == _SEPARATOR else word for word in args.targets)
     check_groups(args.kind, asked)
     groups = [[target for word in group for target in finder.find(word)] for group in asked.groups]
+    check_together([target for group in groups for target in group])
     if needs_neighbours(args.kind, asked):
         groups.append(finder.near(groups[0]))
     options = {option.flag: getattr(args, option.flag) for option in KINDS[args.kind].options}
-    return Plan(
+    plan = Plan(
         kind=args.kind,
         groups=tuple(map(tuple, groups)),
         is_directed=asked.is_directed,
@@ -190,6 +203,9 @@ def _plan(args: argparse.Namespace, finder: Finder) -> Plan:
         seconds=getattr(args, "seconds", None),
         seed=args.seed,
     )
+    if plan.is_of_pods:
+        check_pods(plan)
+    return plan
 
 
 def _about(args: argparse.Namespace, plan: Plan) -> str:
@@ -208,6 +224,9 @@ def _about(args: argparse.Namespace, plan: Plan) -> str:
 def _show(plan: Plan, about: str) -> None:
     lasts = "until it is ended" if plan.seconds is None else f"for {DURATION.write(plan.seconds)}"
     print(f"would do: {about}, {lasts if plan.kind != KILL else 'at once'}")
+    if plan.is_of_pods:
+        print("\n".join(lines_of_dry_run(plan, plan.targets)))
+        return
     for group in plan.groups:
         for target in group:
             at = f"in {target.netns}"
@@ -261,14 +280,22 @@ class _Played:
         """Have others see it."""
         if isinstance(self.work, OnNetworks):
             self._registry.write(self._entry)
-        else:
-            self._registry.write(replace(self._entry, struck=total(self.work.bites())))
+            return
+        entry = replace(self._entry, struck=total(self.work.bites()))
+        if isinstance(self.work, OnPods) and (left := self.work.lease_left) is not None:
+            entry = replace(entry, lease_until=time.time() + left)
+        self._registry.write(entry)
 
     def tell(self) -> None:
         """Show how often it struck so far, now and then, where somebody looks."""
         now = time.monotonic()
-        if sys.stderr.isatty() and now - self._told > TELL_SECONDS:
-            self._told = now
+        if now - self._told <= TELL_SECONDS:
+            return
+        self._told = now
+        if isinstance(self.work, OnPods):
+            # Its agents are asked by this command alone.
+            self.announce()
+        if sys.stderr.isatty():
             progress(f"{self._entry.id}: {self.about}: struck {_sum(self.work)} times so far")
 
     @property
@@ -305,7 +332,9 @@ def _play(played: _Played, report: Report) -> int:
     record.write(played.out, bites)
     page = report(played.out)
     struck = sum(total(bites).values())
-    what = "processes" if plan.is_of_processes else "packets"
+    what = "packets"
+    if plan.is_of_processes:
+        what = "pods" if plan.is_of_pods else "processes"
     ended = "ended early: " if was_cut_short and plan.seconds is not None else ""
     print(f"{ended}{played.about}: {f'it struck {struck} {what}' if struck else NOTHING}")
     for fault, pairs in bites.items():

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.attack.finders import KINDS
+from stormcast.chaos.attack.finders import OF_THIS_MACHINE
 from stormcast.chaos.faults import Names
 from stormcast.chaos.guests.scenario import (
     ADDRESS,
@@ -254,8 +254,8 @@ def _image(item: Item) -> str:
 
 def _target_word(item: Item) -> str:
     text = item.text("write what runs already, such as container:web")
-    if text.partition(":")[0] not in KINDS or not text.partition(":")[2]:
-        known = ", ".join(f"{kind}:…" for kind in KINDS)
+    if text.partition(":")[0] not in OF_THIS_MACHINE or not text.partition(":")[2]:
+        known = ", ".join(f"{kind}:…" for kind in OF_THIS_MACHINE)
         raise item.refuse(f"write what runs already, as one of {known}")
     return text
 

@@ -18,7 +18,7 @@ from stormcast.chaos import faults
 from stormcast.chaos.attack import finders, targets
 from stormcast.chaos.attack.finders import PROJECT, SERVICE, Finder
 from stormcast.chaos.attack.kinds import KINDS, check_groups, faults_of, needs_neighbours
-from stormcast.chaos.attack.registry import Entry, Registry
+from stormcast.chaos.attack.registry import Entry, Registry, usual_place
 from stormcast.chaos.attack.stopped import StopError, Stopped
 from stormcast.chaos.attack.targets import Groups, Target, TargetError, read_groups, sites_of
 from stormcast.chaos.backends.base import BackendError
@@ -383,6 +383,29 @@ def test_attacks_are_listed_while_their_process_lives(tmp_path: Path) -> None:
     assert registry.named(alive.id).bites() == (3, None)
     with pytest.raises(ConfigError, match=f"no attack x acts here; there is {alive.id}"):
         registry.named("x")
+
+
+def test_the_lease_of_an_attack_elsewhere_is_what_its_command_wrote(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    acting = entry(registry, lease_until=time.time() + 3.0)
+    lapsed = entry(registry, lease_until=time.time() - 3.0)
+    struck, left = registry.named(acting.id).bites()
+    assert struck == 3
+    assert left == pytest.approx(3.0, abs=1.0)
+    assert registry.named(lapsed.id).bites() == (3, 0.0)
+
+
+def test_who_is_not_root_has_a_folder_of_attacks_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert usual_place() == Path("/run/user/1000/stormcast/attacks")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert usual_place().is_relative_to(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert usual_place() == Path("/run/stormcast/attacks")
 
 
 def test_odd_files_among_attacks_do_no_harm(tmp_path: Path) -> None:

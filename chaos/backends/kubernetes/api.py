@@ -13,7 +13,9 @@ from typing import Any, Final, Protocol
 
 import yaml
 
+from stormcast.chaos.agent.lines import Wire
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes.attached import AttachedWire
 from stormcast.chaos.backends.pods.http_pool import (
     MAX_REPLY,
     Request,
@@ -37,6 +39,7 @@ AGAIN: Final = 3
 """Retries of a request that the API server turned away, having too much to do (429)."""
 AWAY_SECONDS: Final = 0.5
 """Seconds before each retry: all retries of a request together take less than a lease."""
+_RIGHTS: Final = "the chart's Role has"
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
 
@@ -52,6 +55,15 @@ class ApiServer(Protocol):
     host: str
 
     def request(self, request: Request) -> Reply: ...
+
+
+class AttachingServer(ApiServer, Protocol):
+    """An API server that also connects its clients with containers."""
+
+    def attach(self, target: str) -> Wire:
+        """Return a wire to the standard input and output of a container; BackendError, or
+        RefusedWireError, if there is none."""
+        ...
 
 
 class Api:
@@ -77,60 +89,71 @@ class Api:
         return data
 
     def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
-        try:
-            reply = self._request(Request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY))
-        except UnreachableError as error:
-            raise BackendError(
-                f"no cluster answers at {self._server.host}: {error}; is KUBECONFIG the right one?"
-            ) from None
-        value = reply.value()
-        if not reply.is_ok or not isinstance(value, dict):
-            raise BackendError(self._refusal(reply, verb, what))
-        return value
+        reply = asked(self._server, Request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY))
+        return value_of(reply, self._server.host, verb, what, self.namespace, _RIGHTS)
 
     def send(self, port: Port, request: Request) -> Reply:
         """Send one request to a port of a pod (see `Way`)."""
         if self._way is not None:
             return self._way.send(port, request)
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name_of(port)}/proxy{request.target}"
-        reply = self._request(replace(request, target=path))
+        reply = _patiently(self._server, replace(request, target=path))
         if reply.status == _TOO_MANY:
             raise UnreachableError(f"{port.pod} port {port.number}: the API server is busy")
         status = _status_of(reply)
         if status is None:
             return reply
         if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
-            raise BackendError(
-                self._refusal(reply, _VERBS.get(request.method, request.method), "pods/proxy")
-            )
+            verb = _VERBS.get(request.method, request.method)
+            said = refusal(reply, self._server.host, verb, "pods/proxy", self.namespace, _RIGHTS)
+            raise BackendError(said)
         raise UnreachableError(f"{port.pod} port {port.number}: {status}")
 
-    def _request(self, request: Request) -> Reply:
-        """Send a request to the API server, and again if the server turns it away: then it has
-        reached nobody. No pod answers with that status."""
-        reply = self._server.request(request)
-        for _turn in range(AGAIN):
-            if reply.status != _TOO_MANY:
-                break
-            time.sleep(AWAY_SECONDS)
-            reply = self._server.request(request)
-        return reply
 
-    def _refusal(self, reply: Reply, verb: str, what: str) -> str:
-        said = _status_of(reply) or one_line(reply.text, _SHOWN)
-        where = f"namespace {self.namespace}"
-        if reply.status == _UNAUTHORIZED:
-            return (
-                f"the cluster at {self._server.host} does not know who asks: log in anew ({said})"
-            )
-        if reply.status == _FORBIDDEN:
-            return (
-                f"you may not {verb} {what} in {where}: have the rights that the chart's Role has "
-                f"({said})"
-            )
-        if reply.status == _NOT_FOUND:
-            return f"{said or what} in {where}; is the namespace the right one?"
-        return f"{verb} {what} in {where}: {reply.status} {said}"
+def asked(server: ApiServer, request: Request) -> Reply:
+    """Return the API server's answer to a question of its own; BackendError if there is none."""
+    try:
+        return _patiently(server, request)
+    except UnreachableError as error:
+        raise BackendError(
+            f"no cluster answers at {server.host}: {error}; is KUBECONFIG the right one?"
+        ) from None
+
+
+def value_of(
+    reply: Reply, host: str, verb: str, what: str, namespace: str, rights: str
+) -> dict[str, Any]:
+    """Return what a good answer says; BackendError for any other (see `refusal`)."""
+    value = reply.value()
+    if not reply.is_ok or not isinstance(value, dict):
+        raise BackendError(refusal(reply, host, verb, what, namespace, rights))
+    return value
+
+
+def refusal(reply: Reply, host: str, verb: str, what: str, namespace: str, rights: str) -> str:
+    """Return why the API server refused, with the remedy; `rights`: where the rights are named that
+    are enough."""
+    said = _status_of(reply) or one_line(reply.text, _SHOWN)
+    where = f"namespace {namespace}"
+    if reply.status == _UNAUTHORIZED:
+        return f"the cluster at {host} does not know who asks: log in anew ({said})"
+    if reply.status == _FORBIDDEN:
+        return f"you may not {verb} {what} in {where}: have the rights that {rights} ({said})"
+    if reply.status == _NOT_FOUND:
+        return f"{said or what} in {where}; is the namespace the right one?"
+    return f"{verb} {what} in {where}: {reply.status} {said}"
+
+
+def _patiently(server: ApiServer, request: Request) -> Reply:
+    """Send a request to the API server, and again if the server turns it away: then it has reached
+    nobody. No pod answers with that status."""
+    reply = server.request(request)
+    for _turn in range(AGAIN):
+        if reply.status != _TOO_MANY:
+            break
+        time.sleep(AWAY_SECONDS)
+        reply = server.request(request)
+    return reply
 
 
 def _status_of(reply: Reply) -> str | None:
@@ -146,7 +169,7 @@ def _status_of(reply: Reply) -> str | None:
 # -- Which cluster -------------------------------------------------------------------------------
 
 
-def open_api(kubeconfig: str = "") -> tuple[ApiServer, str]:
+def open_api(kubeconfig: str = "") -> tuple[AttachingServer, str]:
     """Return the API server and its default namespace, as configured by the file `kubeconfig`, the
     pod that this runs in, or else the usual places of a kubeconfig."""
     try:
@@ -204,3 +227,6 @@ class _Pool:
                 f"the cluster at {self.host} cannot be asked: the token has a line break, or the "
                 "address a character that none can have; mend the file that KUBECONFIG names"
             ) from None
+
+    def attach(self, target: str) -> Wire:
+        return AttachedWire(self._settings, self.host + target)

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.kubernetes.pod_status import trouble_of
 from stormcast.chaos.backends.pods.pod import AGENT, PORTS, Pod
-from stormcast.node.core.names import one_line
 
 NAME: Final = "app.kubernetes.io/name"
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -24,7 +24,6 @@ TOKEN_VOLUME: Final = "token"  # noqa: S105 the name of a volume
 TOKEN_KEY: Final = "token"  # noqa: S105 the name of a key
 TLS_VOLUME: Final = "tls"
 """The volume with the certificate of keepers and agents."""
-_LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +128,7 @@ def _pod(found: Mapping[str, Any]) -> ReleasePod:
         has_agent=any(container["name"] == AGENT for container in containers),
         is_tls=any(volume.get("name") == TLS_VOLUME for volume in spec.get("volumes", ())),
         secret=secrets[0] if secrets else f"{name.rpartition('-')[0]}-token",
-        trouble=_trouble(meta, status),
+        trouble=trouble_of(meta, status),
         **_last_end(status),
     )
 
@@ -149,50 +148,3 @@ def _last_end(status: Mapping[str, Any]) -> dict[str, Any]:
                 "last_reason": str(last.get("reason", "")),
             }
     return {}
-
-
-def _trouble(meta: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Return why not all containers of a pod run; empty if they do."""
-    if meta.get("deletionTimestamp"):
-        return "it is being deleted; wait for the one that replaces it"
-    containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    for one in containers:
-        if "running" in one.get("state", {}):
-            continue
-        why = _why_not(one)
-        if why:
-            return f"container {one['name']}: {why}"
-    if status.get("phase") == "Running":
-        return ""
-    for condition in status.get("conditions", ()):
-        if condition.get("status") == "False" and condition.get("message"):
-            return _line(f"{condition.get('reason', '')}: {condition['message']}")
-    return f"it is {status.get('phase', 'unknown').lower()}"
-
-
-def _why_not(container: Mapping[str, Any]) -> str:
-    """Return why a container does not run, and how it ended before; empty if it completed."""
-    state = container.get("state", {})
-    waiting, ended = state.get("waiting", {}), state.get("terminated", {})
-    before = container.get("lastState", {}).get("terminated", {})
-    image = container.get("image", "")
-    parts: list[str] = []
-    reason = str(waiting.get("reason") or ended.get("reason") or "it has not started")
-    if reason == "Completed":
-        return ""
-    parts.append(reason)
-    if "Image" in reason:
-        parts.append(f"image {image}")
-    message = waiting.get("message") or ended.get("message")
-    if message:
-        parts.append(str(message))
-    last = ended or before
-    if last.get("exitCode") is not None:
-        parts.append(f"it ended with {last['exitCode']} ({last.get('reason', '')})")
-        if last.get("message"):
-            parts.append(str(last["message"]))
-    return _line(", ".join(parts))
-
-
-def _line(text: str) -> str:
-    return one_line(text, _LONGEST)
