@@ -102,6 +102,7 @@ def sample(number: int) -> list[Case]:
     return dice.sample(broken, number * 3 // 4) + dice.sample(sound, number // 4)
 
 
+@pytest.mark.long
 def test_runs_that_come_as_chapters_in_any_groups_are_judged_as_in_one_go(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.mutants.hunt import named
 from tests.oracles.story import Story
 from tests.pipeline.soaks import MadeSoak, lines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 400.0
