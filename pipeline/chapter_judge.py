@@ -49,60 +49,55 @@ class ChapterJudge:
     def judge(self, manifests: Sequence[Manifest]) -> list[ChapterVerdict]:
         """Return the verdict on each of these chapters. Those that do not hold have it in their
         directories as well, with all violations."""
-        found: dict[str, ChapterVerdict] = {}
-        tasks: list[cli.Task] = []
         by_name = {one.name: one for one in manifests}
-        for manifest in by_name.values():
-            why, task = self._task(manifest)
+        tasks, whys = list[cli.Task](), dict[str, str]()
+        for name, manifest in by_name.items():
+            task, why = self._task(manifest)
             if task is None:
-                found[manifest.name] = not_judged(manifest, why, time.time())
+                whys[name] = why
             else:
                 tasks.append(task)
-        for judgement in self._judge(tasks):
-            manifest = by_name[judgement.question.run]
-            found[manifest.name] = self._verdict(manifest, judgement)
-        for name, manifest in by_name.items():
-            if name not in found:
-                found[name] = not_judged(manifest, self._crashes[name], time.time())
+        judgements, crashes = self._judge(tasks)
+        found = {name: self._verdict(by_name[name], one) for name, one in judgements.items()}
+        for name, why in (whys | crashes).items():
+            found[name] = not_judged(by_name[name], why, time.time())
         return [found[name] for name in by_name]
 
-    def _task(self, manifest: Manifest) -> tuple[str, cli.Task | None]:
-        """Return what is to be judged, or the reason why it cannot be."""
+    def _task(self, manifest: Manifest) -> tuple[cli.Task | None, str]:
+        """Return what is to be judged; None where it cannot be, and the reason."""
         if manifest.odd:
-            return manifest.odd, None
+            return None, manifest.odd
         directory = self._folder / manifest.name
         if not directory.is_dir():
-            return ABSENT, None
+            return None, ABSENT
         try:
             if digest_of(directory) != manifest.digest:
-                return (TORN if directory.is_dir() else ABSENT), None
+                return None, TORN if directory.is_dir() else ABSENT
             question = self._ask(directory, manifest.name)
         except Exception as error:  # noqa: BLE001 whatever is in its files, it spoils no other one
-            return f"it cannot be read: {one_line(error)}", None
-        return "", cli.Task(question=question, directory=directory)
+            return None, f"it cannot be read: {one_line(error)}"
+        return cli.Task(question=question, directory=directory), ""
 
-    def _judge(self, tasks: Sequence[cli.Task]) -> list[Judgement]:
-        """Judge some chapters together; if that crashes, each alone."""
-        self._crashes: dict[str, str] = {}
+    def _judge(self, tasks: Sequence[cli.Task]) -> tuple[dict[str, Judgement], dict[str, str]]:
+        """Judge some chapters together; if that crashes, each alone. Returns the judgements, and
+        why others could not be judged, by name."""
         if not tasks:
-            return []
+            return {}, {}
         try:
-            return self._together(tasks)
+            return self._together(tasks), {}
         except Exception as error:  # noqa: BLE001 what crashes for one is tried without it
             check_spark(self._spark, error)
-            self._on_progress("again")
+            self._on_progress("again, one by one")
             if len(tasks) == 1:
-                self._crashes[tasks[0].question.run] = f"it cannot be judged: {one_line(error)}"
-                return []
-        judged = []
-        crashes: dict[str, str] = {}
+                return {}, {tasks[0].question.run: f"it cannot be judged: {one_line(error)}"}
+        judged, crashed = dict[str, Judgement](), dict[str, str]()
         for task in tasks:
-            judged += self._judge([task])
-            crashes |= self._crashes
-        self._crashes = crashes
-        return judged
+            some, why = self._judge([task])
+            judged |= some
+            crashed |= why
+        return judged, crashed
 
-    def _together(self, tasks: Sequence[cli.Task]) -> list[Judgement]:
+    def _together(self, tasks: Sequence[cli.Task]) -> dict[str, Judgement]:
         questions = [task.question for task in tasks]
         with nothing_kept(self._spark):
             found = files.find_all({one.run: one.traces for one in questions})
@@ -112,7 +107,7 @@ class ChapterJudge:
             judgements = verifier.judge(defects)
             self._on_progress("judged")
             self._keep_evidence(tasks, verifier, judgements)
-        return judgements
+        return {one.question.run: one for one in judgements}
 
     def _keep_evidence(
         self, tasks: Sequence[cli.Task], verifier: Verifier, judgements: Sequence[Judgement]

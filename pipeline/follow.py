@@ -160,8 +160,9 @@ class Follower:
         """Have the stream hand out chapters, until no more come and it is through with them."""
         from stormcast.pipeline.halves import check_spark  # noqa: PLC0415 it needs PySpark
 
-        query = self._start(spark, judge)
+        query: StreamingQuery | None = None
         try:
+            query = self._start(spark, judge)
             self._watch(query)
         except Exception as error:
             self._go_on()
@@ -173,8 +174,9 @@ class Follower:
                 "spoiled, remove it: what was judged stays judged"
             ) from error
         finally:
-            with suppress(Exception):
-                query.stop()
+            if query is not None:
+                with suppress(Exception):
+                    query.stop()
 
     def _start(self, spark: SparkSession, judge: ChapterJudge) -> StreamingQuery:
         from pyspark.sql import functions as F  # noqa: PLC0415 it needs PySpark

@@ -102,11 +102,12 @@ def sample(number: int) -> list[Case]:
     return dice.sample(broken, number * 3 // 4) + dice.sample(sound, number // 4)
 
 
+@pytest.mark.long
 def test_runs_that_come_as_chapters_in_any_groups_are_judged_as_in_one_go(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The next group comes when the one before is judged; the stream cuts groups again."""
-    made, cases, dice = MadeSoak(tmp_path / "soak"), sample(16), Random(7)
+    made, cases, dice = MadeSoak(tmp_path / "soak"), sample(12), Random(7)
     dice.shuffle(cases)
     for chapter, case in enumerate(cases):
         made.add_judged(chapter, case.blocks, judged(case))
@@ -114,7 +115,7 @@ def test_runs_that_come_as_chapters_in_any_groups_are_judged_as_in_one_go(
     groups, rest = list[list[int]](), list(range(len(cases)))
     dice.shuffle(rest)
     while rest:
-        size = dice.randint(2, 9)
+        size = dice.randint(3, 8)
         groups.append(rest[:size])
         rest = rest[size:]
     assert len(groups) > 1
@@ -356,9 +357,11 @@ def test_chapters_that_were_judged_are_handed_out_again_and_count_once(
     assert again.counts == {"holds": 2, "violated": 1}
 
 
-def test_a_stream_that_does_not_start_is_told_with_the_remedy(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("has_metadata", [False, True])
+def test_a_stream_that_does_not_go_on_is_told_with_the_remedy(
+    spark: SparkSession, tmp_path: Path, *, has_metadata: bool
 ) -> None:
+    """Spark refuses the one as it starts, and the other once it runs."""
     made = MadeSoak(tmp_path / "soak")
     made.add(0, SOUND)
     made.announce(0)
@@ -366,6 +369,9 @@ def test_a_stream_that_does_not_start_is_told_with_the_remedy(
     spoiled = follower(made)
     (made.follow / "checkpoint/offsets").mkdir(parents=True)
     (made.follow / "checkpoint/offsets/0").write_text("no offsets\n")
+    if has_metadata:
+        identity = '{"id": "3f8dfb3c-6c4b-4f5e-9a53-0c1f0c3a4c11"}'
+        (made.follow / "checkpoint/metadata").write_text(identity)
 
     with pytest.raises(Exception, match=r"the stream does not go on \(.*remove it") as refused:
         spoiled.follow(spark)

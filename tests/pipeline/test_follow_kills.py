@@ -24,7 +24,7 @@ from tests.mutants.hunt import named
 from tests.oracles.story import Story
 from tests.pipeline.soaks import MadeSoak, lines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 400.0
@@ -40,7 +40,7 @@ from stormcast import verify
 from stormcast.cli import main
 from stormcast.pipeline import follow, follow_log, followed
 
-point, soak = sys.argv[1:]
+point, *words = sys.argv[1:]
 
 def after(owner, name, is_now=lambda *words: True):
     do = getattr(owner, name)
@@ -75,7 +75,7 @@ verify._question = lambda *words: replace(ask(*words), guarantees=("G1",))
     "uncommitted": lambda: after(follow.Follower, "_judge"),
     "nowhere": lambda: None,
 }[point]()
-sys.exit(main(["verify", "--follow", soak, "--master", "local[1]"]))
+sys.exit(main(["verify", "--master", "local[1]", "--follow", *words]))
 """
 GENTLE = """\
 name: gentle
@@ -203,8 +203,7 @@ def test_a_signal_ends_it_with_what_it_has(made: MadeSoak, number: signal.Signal
     made.end(is_over=False)
     for chapter in (1, 3):
         made.manifest(chapter).unlink()
-    words = ("-m", "stormcast", "verify", "--follow", made.path, "--until-over")
-    with Follow(*words) as follower:
+    with Follow("-c", DYING, "nowhere", made.path, "--until-over") as follower:
         wait_for(lambda: len(made.verdicts()) == 2 or follower.is_over, lambda: follower.err)
         follower.send(number)
         assert follower.end() == Exit.INTERRUPTED, follower.err

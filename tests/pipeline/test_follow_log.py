@@ -254,7 +254,7 @@ def test_a_manifest_that_cannot_be_read_is_odd(tmp_path: Path, text: str) -> Non
 def test_only_a_line_without_its_end_is_removed(tmp_path: Path, size: int) -> None:
     path = tmp_path / "lines"
     mend_lines(path)
-    for whole in ("", "a\n", "a\n" + "b" * 70_000 + "\n"):
+    for whole in ("", "\n", "a\n", "a\n" + "b" * 70_000 + "\n"):
         path.write_text(whole + "c" * size)
         mend_lines(path)
         assert path.read_text() == whole
