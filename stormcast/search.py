@@ -29,7 +29,7 @@ def search(argv: list[str]) -> int:
 
 def _on_spark(args: Namespace) -> AbstractContextManager[Engine]:
     """An engine that is not started yet; what it lacks is said before anything is written."""
-    # An image of the rig alone has no pipeline, and searches without it.
+    # Where the rig alone is installed, searches run without it.
     try:
         from stormcast.pipeline import session  # noqa: PLC0415 only where it is asked for
     except ImportError as error:

@@ -218,7 +218,7 @@ def test_where_the_code_has_changed_a_soak_says_that_windows_may_be_others(
     now = versions()
     other = {**now, "code": "5eed"}
     monkeypatch.setattr("stormcast.chaos.soak.directory.versions", lambda: other)
-    monkeypatch.setattr("stormcast.chaos.commands.soak.versions", lambda: other)
+    monkeypatch.setattr("stormcast.chaos.commands.soak_cut.versions", lambda: other)
     cut = shell("soak", "cut", "kept", "--to", "1s")
     resumed = shell("soak", "--resume", "kept", "--for", "5s")
     for done in (cut, resumed):
