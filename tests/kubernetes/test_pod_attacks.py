@@ -144,8 +144,12 @@ class Plain:
             process.communicate()
 
     def agents(self, name: str) -> list[Any]:
-        """The ephemeral containers of a pod, as they are now."""
-        return self.pod(name).status.ephemeral_container_statuses or []
+        """The agents that a pod has had, in the order of their starts: the kubelet lists them by
+        their names."""
+        found = self.pod(name).status.ephemeral_container_statuses or []
+        begun = [(one.state.running or one.state.terminated, one) for one in found]
+        listed = [(state.started_at, one.name, one) for state, one in begun if state is not None]
+        return [one for _at, _name, one in sorted(listed)]
 
     def has_ended(self, name: str) -> bool:
         """Whether all agents of a pod have ended, the last one well."""
