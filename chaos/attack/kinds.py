@@ -42,7 +42,7 @@ class Kind:
 
 RATE: Final = Option("rate", SHARE, "share of the packets, such as 10%%")
 BY: Final = Option("by", DURATION, "how much later, such as 150ms")
-_BYTES: Final = Option("rate", BANDWIDTH, "bytes that pass, such as 50KB/s")
+_BYTES: Final = Option("rate", BANDWIDTH, "bytes that pass, such as 50KiB/s")
 _JITTER: Final = Option("jitter", DURATION, "up to so much later still (default none)", "0s")
 
 
