@@ -64,7 +64,7 @@ def note(guest: GuestMaker, kind: str, f: str, **more: object) -> str:
     [
         ("server = guest('exit 3')\n    while server.is_alive: pass", "g1 ended by itself with 3"),
         ("guest(); guest()\n    with chaos.cut('g1', 'g2'): pass", "fault f1 had no effect"),
-        ("guest(selector='app=redis')", "guest.selector"),
+        ("guest(selector='app=redis')", "unknown key selector; known: command, image"),
     ],
 )
 def test_what_proves_nothing_fails(

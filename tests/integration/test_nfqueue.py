@@ -19,7 +19,7 @@ import pytest
 from stormcast.chaos.drivers.base import DECIDE, DriverError, Site, inside
 from stormcast.chaos.drivers.netlink import RECEIVE_BUFFER
 from stormcast.chaos.drivers.netlink import inside as within
-from stormcast.chaos.drivers.nfqueue import MAX_WAITING, NfqueueDriver
+from stormcast.chaos.drivers.nfqueue import FEATURES, MAX_WAITING, NfqueueDriver
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.faults import (
@@ -550,7 +550,7 @@ def test_a_queue_that_another_program_serves_is_named(pair: Pair) -> None:
 def test_the_driver_finds_that_this_machine_can_do_all_of_it(pair: Pair) -> None:
     async def script(drivers: Drivers) -> None:
         found = await drivers.queue.features()
-        assert set(found) == {"loss-model", "delay", "duplicate", "reorder", "corrupt", "rule"}
+        assert set(found) == {*FEATURES, "packet-contents"}
         assert set(found.values()) == {None}
 
     live(pair, script)
