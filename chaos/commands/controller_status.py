@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from stormcast.chaos.commands.listeners import HUNG, METRICS, NOT_READY, serve_table
+from stormcast.chaos.commands.listeners import serve_status
 from stormcast.chaos.session.outcome import RunOutcome
-from stormcast.node.control.answers import Answer, Table, as_json
 from stormcast.node.control.settings import ControlSettings
 
 ERROR: Final = "error"
@@ -129,25 +128,12 @@ class ControllerStatus:
 
     # -- Endpoints -------------------------------------------------------------------------------
 
-    def table(self) -> Table:
-        """Return the endpoints by path, then by method."""
-        return {
-            "/livez": {"GET": lambda _: self._live()},
-            "/readyz": {
-                "GET": lambda _: as_json(
-                    {"ready": self.is_ready}, 200 if self.is_ready else NOT_READY
-                )
-            },
-            "/metrics": {
-                "GET": lambda _: Answer(generate_latest(self.registry), content_type=METRICS)
-            },
-        }
-
-    def _live(self) -> Answer:
+    @property
+    def is_live(self) -> bool:
+        """Whether the controller goes on."""
         silence = time.monotonic() - self._heard
-        is_live = silence < HANG_SECONDS + self._run_seconds
-        return as_json({"live": is_live}, 200 if is_live else HUNG)
+        return silence < HANG_SECONDS + self._run_seconds
 
     def serve(self, settings: ControlSettings, probes: ControlSettings | None = None) -> list[str]:
         """Answer requests in a thread; returns the addresses."""
-        return serve_table(self.table(), settings, probes, self._tell)
+        return serve_status(self, settings, probes, self._tell)

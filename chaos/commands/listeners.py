@@ -7,18 +7,19 @@ import argparse
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from stormcast.node.control.answers import Table
+from prometheus_client import CollectorRegistry, generate_latest
+
+from stormcast.node.control.answers import Answer, Table, as_json
 from stormcast.node.control.arguments import add_tls, tls_of
 from stormcast.node.control.server import Control
 from stormcast.node.control.settings import ControlSettings, read_open, read_probes
 from stormcast.node.core.errors import require
 
-METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The type of an answer with metrics."""
-NOT_READY: Final = 503
-HUNG: Final = 500
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_NOT_READY: Final = 503
+_HUNG: Final = 500
 _START_SECONDS: Final = 10.0
 
 Listener = ControlSettings | None
@@ -56,14 +57,44 @@ def listeners_of(words: argparse.Namespace) -> tuple[Listener, Listener]:
     )
 
 
-def serve_table(
-    table: Table,
+class Told(Protocol):
+    """What says over HTTP how it is."""
+
+    registry: CollectorRegistry
+    """With its figures."""
+    is_ready: bool
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it goes on, and does not hang."""
+        ...
+
+
+def table_of(told: Told) -> Table:
+    """Return the endpoints by path, then by method."""
+
+    def ready(_body: object) -> Answer:
+        return as_json({"ready": told.is_ready}, 200 if told.is_ready else _NOT_READY)
+
+    def live(_body: object) -> Answer:
+        is_live = told.is_live
+        return as_json({"live": is_live}, 200 if is_live else _HUNG)
+
+    def metrics(_body: object) -> Answer:
+        return Answer(generate_latest(told.registry), content_type=_METRICS)
+
+    return {"/livez": {"GET": live}, "/readyz": {"GET": ready}, "/metrics": {"GET": metrics}}
+
+
+def serve_status(
+    told: Told,
     settings: ControlSettings,
     probes: Listener,
     tell: Callable[[str], None],
 ) -> list[str]:
     """Answer requests, and probes on a listener of their own, in a thread, as the work itself takes
     the main thread; returns the addresses."""
+    table = table_of(told)
     opened: list[list[str] | BaseException] = []
     is_open = threading.Event()
 

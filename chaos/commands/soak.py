@@ -25,7 +25,7 @@ from stormcast.chaos.commands.arguments import (
     read_size,
     way_not_verified,
 )
-from stormcast.chaos.commands.listeners import add_listeners, listeners_of, serve_table
+from stormcast.chaos.commands.listeners import add_listeners, listeners_of, serve_status
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -141,7 +141,7 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
         watch = Watch(directory, kept, args, report, chapters, figures)
         is_over, number = watch.is_over, len(kept.windows)
         if listen is not None:
-            where = serve_table(figures.table(), listen, probes, say)
+            where = serve_status(figures, listen, probes, say)
             say(f"listens on {' and '.join(where)}")
         try:
             while not is_over:

@@ -6,10 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-
-from stormcast.chaos.commands.listeners import HUNG, METRICS, NOT_READY
-from stormcast.node.control.answers import Answer, Table, as_json
+from prometheus_client import CollectorRegistry, Gauge
 
 HANG_SECONDS: Final = 3600.0
 """A soak whose windows end so much later than they may take hangs."""
@@ -79,20 +76,7 @@ class SoakFigures:
         """Note that the soak is alive."""
         self._heard = time.monotonic()
 
-    def table(self) -> Table:
-        """Return the endpoints by path, then by method."""
-        return {
-            "/livez": {"GET": lambda _: self._live()},
-            "/readyz": {
-                "GET": lambda _: as_json(
-                    {"ready": self.is_ready}, 200 if self.is_ready else NOT_READY
-                )
-            },
-            "/metrics": {
-                "GET": lambda _: Answer(generate_latest(self.registry), content_type=METRICS)
-            },
-        }
-
-    def _live(self) -> Answer:
-        is_live = time.monotonic() - self._heard < HANG_SECONDS + self._window
-        return as_json({"live": is_live}, 200 if is_live else HUNG)
+    @property
+    def is_live(self) -> bool:
+        """Whether its windows end in time."""
+        return time.monotonic() - self._heard < HANG_SECONDS + self._window

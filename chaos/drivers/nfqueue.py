@@ -333,7 +333,6 @@ class NfqueueDriver:
         self._lapse()
         # Another run may come, which is to have the dice of a new agent.
         self._maker = PathMaker()
-        self.packet_faults = PacketFaults(self._decider)
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
@@ -354,12 +353,14 @@ class NfqueueDriver:
             errors.append(error)
         for port in self._ports:
             port.missed = 0
+        self.packet_faults = PacketFaults(self._decider)
         if errors:
             raise errors[0]
 
     def _check(self) -> None:
         """DriverError if packets have passed that a fault may have had to strike, or were lost for
         which no fault asks."""
+        self.packet_faults.check()
         for port in self._ports:
             if port.queue is not None and (gone := port.queue.refused.total()):
                 raise DriverError(

@@ -64,6 +64,13 @@ class PacketFaults:
         self._met: defaultdict[str, Counter[Ends]] = defaultdict(Counter)
         """How many packets met each match, but for its `nth`."""
         self._taken: defaultdict[str, Counter[Ends]] = defaultdict(Counter)
+        self._failed = ""
+        """Why a packet passed that a fault may have had to strike; empty: none did."""
+
+    def check(self) -> None:
+        """DriverError if a packet passed that a fault may have had to strike."""
+        if self._failed:
+            raise DriverError(self._failed)
 
     def renew(self, acting: Mapping[str, faults.NetworkFault]) -> None:
         """Take the faults that act from now on; those that acted before go on counting."""
@@ -83,15 +90,37 @@ class PacketFaults:
     ) -> PacketOutcome | None:
         """Return what the first fault that takes a packet makes of it; None if none does."""
         for fault, one in self._acting.items():
-            if one.strikes(*path.ends) and self._takes(fault, one, path.ends, view, place):
+            if not one.strikes(*path.ends):
+                continue
+            try:
+                struck = self._struck_by(fault, one, path, view, place, now)
+            except Exception as error:  # noqa: BLE001 of scapy, at a packet that may hold anything
+                # It passes: nobody would give it another verdict, and it would be lost.
+                self._failed = f"{fault}: scapy fails at a packet to {path.ends[1]}: {error!r}"
+                return None
+            if struck is not None:
                 self._taken[fault][path.ends] += 1
                 self._decider.bites[fault][path.ends] += 1
-                if not isinstance(one, faults.AlterPackets):
-                    return PacketOutcome(fault, is_lost=True)
-                self._decider.note_delay(path)
-                number = self._taken[fault][path.ends]
-                return _altered(fault, one, view, place, now + path.delay, number)
+                if not struck.is_lost:
+                    self._decider.note_delay(path)
+                return struck
         return None
+
+    def _struck_by(
+        self,
+        fault: str,
+        one: faults.PacketFault,
+        path: Path,
+        view: memoryview,
+        place: Offsets,
+        now: float,
+    ) -> PacketOutcome | None:
+        if not self._takes(fault, one, path.ends, view, place):
+            return None
+        if not isinstance(one, faults.AlterPackets):
+            return PacketOutcome(fault, is_lost=True)
+        number = self._taken[fault][path.ends] + 1
+        return _altered(fault, one, view, place, now + path.delay, number)
 
     def __bool__(self) -> bool:
         return bool(self._acting)
@@ -133,7 +162,8 @@ def _within(port: int, ends: tuple[int, int] | None) -> bool:
 
 def _altered(
     fault: str, one: faults.AlterPackets, view: memoryview, place: Offsets, at: float, number: int
-) -> PacketOutcome:
+) -> PacketOutcome | None:
+    """Return what becomes of a packet; None where it has no other value of any field."""
     packet = bytes(view)
     match one.does:
         case "delay":
@@ -145,6 +175,8 @@ def _altered(
             flipped = packets.corrupted(packet, place, (number * GOLDEN,))
             return PacketOutcome(fault, at=at, payload=flipped)
     other = packet_layers.changed(packet, one.fields)
+    if other is None:
+        return None
     if one.does == "forge":
         return PacketOutcome(fault, at=at, copies=((at, other),))
     return PacketOutcome(fault, at=at, payload=other)

@@ -12,6 +12,7 @@ import select
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +75,10 @@ class Containers:
         """Make the container of a guest, which does not run yet. `words`: what it runs, in place of
         what the image says. `mounts`: what of this machine it may read, and where."""
         self._check(image)
+        for path in mounts:
+            if not path.exists():
+                # Docker would make a folder there.
+                raise BackendError(f"{name}: mounts: there is no {path}")
         run = self._run
         own = run.namespace(name)
         holder = self._make_holder(own)
@@ -83,7 +88,8 @@ class Containers:
             {
                 "network_mode": f"container:{holder}",
                 "binds": {
-                    str(path): {"bind": where, "mode": "ro"} for path, where in mounts.items()
+                    str(path.resolve()): {"bind": where, "mode": "ro"}
+                    for path, where in mounts.items()
                 },
                 "log_config": {
                     "Type": "json-file",
@@ -222,8 +228,12 @@ class GuestContainer:
     def inside(self, words: Sequence[str]) -> tuple[str, ...]:
         """Return the words that run a program of the image, in the container."""
         spaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-        variables = self._daemon.environment(self._container)
-        return ("nsenter", "--target", str(self._pid), *spaces, "env", *variables, *words)
+        return ("nsenter", "--target", str(self._pid), *spaces, "env", *self._variables, *words)
+
+    @cached_property
+    def _variables(self) -> list[str]:
+        """Those of its first process: they are asked for twice a second, and never change."""
+        return self._daemon.environment(self._container)
 
     def tell(self, by: str) -> None:
         """Tell it to end, by a signal to its first process, without waiting."""

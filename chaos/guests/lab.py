@@ -206,6 +206,8 @@ class Lab:
 
     def ended(self, guest: Started) -> str:
         """Return a line about a guest that has ended."""
+        if isinstance(guest, FoundGuest):
+            return f"{guest.name} ended by itself; its log is where its owner keeps it"
         code = guest.code
         how = f"with {code}" if code is None or code >= 0 else f"by signal {-code}"
         why = ": run it in the foreground" if code == 0 else ""

@@ -236,16 +236,17 @@ class _Player:
             return
         self._noted.add((guest.name, guest.incarnation))
         code = guest.code
-        self._rig.exit(
-            MemberExit(
-                name=guest.name,
-                incarnation=guest.incarnation,
-                at=guest.seen_alive,
-                code=0 if code is None else code,
-                is_ordered=guest.is_ordered,
-            ),
-            None,
-        )
+        if code is not None:
+            self._rig.exit(
+                MemberExit(
+                    name=guest.name,
+                    incarnation=guest.incarnation,
+                    at=guest.seen_alive,
+                    code=code,
+                    is_ordered=guest.is_ordered,
+                ),
+                None,
+            )
         # A client may end when it likes, if it says that all is well.
         if not guest.is_ordered and not (guest.name == CLIENT and code == 0):
             self._seen.doubts.append(self._lab.ended(guest))

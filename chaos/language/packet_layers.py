@@ -93,14 +93,18 @@ def meets(packet: bytes, layer: str, fields: FieldValues) -> bool:
     )
 
 
-def changed(packet: bytes, fields: FieldValues) -> bytes:
-    """Return a packet with other values of fields, those that it has. Lengths and checksums follow
-    unless they are among them."""
-    found = parsed(packet)
+def changed(packet: bytes, fields: FieldValues) -> bytes | None:
+    """Return a packet with other values of fields, those that it has; None if all of these had them
+    already. Lengths and checksums follow unless they are among them."""
+    found, is_other = parsed(packet), False
     for path, value in fields:
         owner, name = _owner(found, path)
         if owner is not None:
+            before = owner.getfieldval(name)
             owner.setfieldval(name, value)
+            is_other = is_other or owner.getfieldval(name) != before
+    if not is_other:
+        return None
     kept = {path for path, _value in fields}
     for layer in _each(found):
         for name in _COMPUTED:

@@ -10,6 +10,7 @@ import pytest
 
 from stormcast.chaos.backends.sim.backend import SimBackend
 from tests.helpers.shell import Shell
+from tests.helpers.soaks import GENTLE
 
 
 @pytest.fixture
@@ -38,3 +39,11 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr(SimBackend, "wait", interrupted)
 
     return in_run
+
+
+@pytest.fixture(name="storm")
+def _storm(tmp_path: Path) -> str:
+    """The path of a gentle storm."""
+    path = tmp_path / "gentle.yaml"
+    path.write_text(GENTLE)
+    return str(path)

@@ -27,28 +27,7 @@ from stormcast.cli import Exit
 from stormcast.locks import lock
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.shell import Shell
-
-GENTLE = """\
-name: gentle
-cluster: {members: 3, stack: udp, timing: fast}
-kinds: [delay, loss]
-window: 10s
-loads: 1
-rate: 5/s..10/s
-sizes: [16B..100B]
-"""
-
-
-@pytest.fixture(name="storm")
-def _storm(tmp_path: Path) -> str:
-    path = tmp_path / "gentle.yaml"
-    path.write_text(GENTLE)
-    return str(path)
-
-
-def windows(directory: str) -> list[int]:
-    lines = Path(directory, "windows.jsonl").read_text().splitlines()
-    return [json.loads(line)["window"] for line in lines]
+from tests.helpers.soaks import GENTLE, windows
 
 
 def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(

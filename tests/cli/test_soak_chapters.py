@@ -19,16 +19,8 @@ from stormcast.cli import Exit
 from stormcast.node.trace.files import read_traces
 from stormcast.pipeline.evidence import digest_of
 from tests.helpers.shell import Shell
+from tests.helpers.soaks import GENTLE, windows
 
-GENTLE = """\
-name: gentle
-cluster: {members: 3, stack: udp, timing: fast}
-kinds: [delay, loss]
-window: 10s
-loads: 1
-rate: 5/s..10/s
-sizes: [16B..100B]
-"""
 CHAPTERS = Path("kept/chapters")
 
 
@@ -56,7 +48,7 @@ def covered(told: list[dict[str, Any]]) -> list[int]:
 
 
 def played() -> list[int]:
-    return [one["window"] for one in lines(Path("kept/windows.jsonl"))]
+    return windows("kept")
 
 
 def unresting(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:

@@ -15,19 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from stormcast.chaos.commands.listeners import table_of
 from stormcast.chaos.commands.soak_figures import HANG_SECONDS, SoakFigures
 from stormcast.cli import Exit
 from tests.helpers.shell import Shell
+from tests.helpers.soaks import windows
 
-GENTLE = """\
-name: gentle
-cluster: {members: 3, stack: udp, timing: fast}
-kinds: [delay, loss]
-window: 10s
-loads: 1
-rate: 5/s..10/s
-sizes: [16B..100B]
-"""
 STATUS = {
     "verdicts": {"holds": 4, "violated": 1},
     "sent": 90,
@@ -40,18 +33,6 @@ STATUS = {
     ],
     "spark": {"verdicts": {"holds": 3, "unknown": 1}, "disagreements": 2},
 }
-
-
-@pytest.fixture(name="storm")
-def _storm(tmp_path: Path) -> str:
-    path = tmp_path / "gentle.yaml"
-    path.write_text(GENTLE)
-    return str(path)
-
-
-def windows(directory: str) -> list[int]:
-    lines = Path(directory, "windows.jsonl").read_text().splitlines()
-    return [json.loads(line)["window"] for line in lines]
 
 
 def test_a_soak_begins_and_goes_on_by_the_same_words_until_its_time_is_over(
@@ -126,7 +107,7 @@ def test_it_stays_to_tell_what_came_of_it_until_a_signal(storm: str, tmp_path: P
 
 
 def figures(told: SoakFigures) -> dict[str, float]:
-    answer = told.table()["/metrics"]["GET"]({})
+    answer = table_of(told)["/metrics"]["GET"]({})
     assert isinstance(answer.content, bytes)
     lines = [line for line in answer.content.decode().splitlines() if not line.startswith("#")]
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
@@ -153,7 +134,7 @@ def test_one_whose_windows_do_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> 
     told = SoakFigures(60.0)
 
     def is_live() -> bool:
-        answer = told.table()["/livez"]["GET"]({})
+        answer = table_of(told)["/livez"]["GET"]({})
         return answer.status == 200
 
     now[0] += HANG_SECONDS + 59
@@ -162,4 +143,4 @@ def test_one_whose_windows_do_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> 
     assert not is_live()
     told.update(STATUS)
     assert is_live()
-    assert told.table()["/readyz"]["GET"]({}).status == 503
+    assert table_of(told)["/readyz"]["GET"]({}).status == 503

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
+import pytest
+
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.docker import DockerBackend
+from tests.helpers.leaving_nothing import no_container_is_left
 
 ASKED: Final = "STORMCAST_DOCKER"
 """Set by `make test-docker`: nobody's daemon is touched by a mere `make test`."""
@@ -39,3 +42,10 @@ def missing() -> str | None:
             raise
         return str(error)
     return None
+
+
+def answering() -> Iterator[None]:
+    """Skip where there are no containers; whatever ran there: nothing of it remains."""
+    if why := missing():
+        pytest.skip(why)
+    yield from no_container_is_left()

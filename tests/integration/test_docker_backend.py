@@ -27,19 +27,12 @@ from stormcast.chaos.backends.leftovers import clean
 from stormcast.chaos.backends.run_id import RunId
 from tests.helpers import containers
 from tests.helpers.chart import ROOT as REPOSITORY
-from tests.helpers.leaving_nothing import no_container_is_left
 
 NAMES = ("n0", "n1")
 PATIENCE = 30.0
 
+_daemon_answers = pytest.fixture(scope="module", autouse=True)(containers.answering)
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _daemon_answers() -> Iterator[None]:
-    if why := containers.missing():
-        pytest.skip(why)
-    yield from no_container_is_left()
 
 
 @pytest.fixture

@@ -24,21 +24,15 @@ from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.plugin.guests import GuestMaker
 from stormcast.chaos.plugin.live_cluster import Chaos
 from tests.helpers import containers
-from tests.helpers.leaving_nothing import no_container_is_left, nothing_is_left
+from tests.helpers.leaving_nothing import nothing_is_left
 
+_daemon_answers = pytest.fixture(scope="module", autouse=True)(containers.answering)
 pytestmark = [pytest.mark.docker, pytest.mark.root, pytest.mark.slow]
 _nothing_is_left = pytest.fixture(scope="module", autouse=True)(nothing_is_left)
 
 IMAGE = "python:3.11-slim-bookworm"
 """What the project's own images are made from: where these are, it is."""
 READS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=2).read().decode())"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _daemon_answers() -> Iterator[None]:
-    if why := containers.missing():
-        pytest.skip(why)
-    yield from no_container_is_left()
 
 
 @pytest.fixture
@@ -129,6 +123,7 @@ def test_a_container_that_dies_by_itself_is_a_doubt_with_its_code_and_last_words
     [
         ({"image": "nobody/made:this"}, {}, "docker has no image nobody/made:this: docker pull"),
         ({"command": "no-such-program"}, {}, "no-such-program"),
+        ({"mounts": {"sites": "/site"}}, {}, "mounts: there is no "),
         ({}, {CHAOS_IMAGE: "chaos:none"}, "docker has no image chaos:none, which holds"),
         ({}, {"DOCKER_HOST": "tcp://198.18.0.9:2375"}, "start dockerd here, and unset DOCKER_HOST"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.commands.controller_status import HANG_SECONDS, ControllerStatus
+from stormcast.chaos.commands.listeners import table_of
 from stormcast.chaos.commands.serve import serve
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.outcome import RunOutcome
@@ -30,7 +31,7 @@ def outcome() -> RunOutcome:
 
 
 def metrics(status: ControllerStatus) -> str:
-    answer = status.table()["/metrics"]["GET"](b"")
+    answer = table_of(status)["/metrics"]["GET"](b"")
     return answer.body.decode()  # type: ignore[union-attr]
 
 
@@ -74,7 +75,7 @@ def test_a_controller_is_alive_for_as_long_as_its_run_may_take(
     status = ControllerStatus(lambda _line: None)
 
     def is_alive() -> bool:
-        return bool(status.table()["/livez"]["GET"](b"").status == 200)  # type: ignore[union-attr]
+        return bool(table_of(status)["/livez"]["GET"](b"").status == 200)  # type: ignore[union-attr]
 
     status.expect(3 * HANG_SECONDS)
     now = 3.9 * HANG_SECONDS
@@ -102,7 +103,7 @@ def test_a_controller_learns_how_long_its_run_may_take(
 
 def test_it_is_ready_when_it_was_told_so() -> None:
     status = ControllerStatus(lambda _line: None)
-    answer = status.table()["/readyz"]["GET"](b"")
+    answer = table_of(status)["/readyz"]["GET"](b"")
     assert (answer.status, json.loads(answer.body)) == (503, {"ready": False})  # type: ignore[union-attr]
     status.is_ready = True
-    assert status.table()["/readyz"]["GET"](b"").status == 200  # type: ignore[union-attr]
+    assert table_of(status)["/readyz"]["GET"](b"").status == 200  # type: ignore[union-attr]

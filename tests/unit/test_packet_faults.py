@@ -10,7 +10,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 
 from stormcast.chaos.drivers import packets
-from stormcast.chaos.drivers.base import NFQUEUE, NFT, driver_of
+from stormcast.chaos.drivers.base import NFQUEUE, NFT, DriverError, driver_of
 from stormcast.chaos.drivers.packet_faults import PacketFaults, PacketOutcome, have_headers
 from stormcast.chaos.drivers.selection import statements
 from stormcast.chaos.faults import AlterPackets, DropPackets, Loss, NetworkFault, PacketMatch
@@ -162,6 +162,32 @@ def test_what_is_changed_is_whole_again() -> None:
     del whole.chksum, whole[UDP].chksum
     assert bytes(whole) == struck.payload, "checksums fit"
     assert struck.copies == ()
+
+
+@pytest.mark.parametrize("does", ["change", "forge"])
+@pytest.mark.parametrize("fields", [(("DNS.rcode", 0),), (("TCP.flags", "R"),)])
+def test_what_has_these_values_or_no_such_field_is_not_struck(does: str, fields: Any) -> None:
+    """Else a run would believe in a fault that had no effect."""
+    acting = Acting(f=alter(does, fields=fields), g=alter("delay", delay=1.0))
+    struck = acting.strike(QUESTION)
+    assert struck is not None
+    assert struck.fault == "g"
+    assert acting.decider.counted() == {"g": {ENDS: 1}}
+
+
+def test_a_packet_at_which_scapy_fails_passes_and_nobody_believes_the_faults_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acting = Acting(f=drop(layer="DNS"))
+    acting.faults.check()
+
+    def fails(_packet: bytes) -> Any:
+        raise ValueError("no such label")
+
+    monkeypatch.setattr(packet_layers, "parsed", fails)
+    assert acting.strike(QUESTION) is None
+    with pytest.raises(DriverError, match="f: scapy fails at a packet to b: ValueError"):
+        acting.faults.check()
 
 
 def test_a_checksum_that_is_set_stays_wrong() -> None:
