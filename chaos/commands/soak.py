@@ -175,8 +175,9 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
 def _stay(figures: SoakFigures) -> None:
     """Tell what came of a soak, until a signal comes."""
     figures.is_ready = True
-    say("its time is over; told until SIGTERM")
+    # The signal may come as soon as the line is out, before this thread goes on.
     with suppress(KeyboardInterrupt):
+        say("its time is over; told until SIGTERM")
         while True:
             figures.hear()
             time.sleep(1.0)

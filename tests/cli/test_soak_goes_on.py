@@ -106,6 +106,18 @@ def test_it_stays_to_tell_what_came_of_it_until_a_signal(storm: str, tmp_path: P
         assert soak.wait(30) == Exit.HOLDS
 
 
+def test_a_signal_may_come_as_soon_as_it_says_that_it_waits_for_one(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(text: str) -> None:
+        if "told until SIGTERM" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("stormcast.chaos.commands.soak.say", said)
+    words = ("--for", "5s", "--listen", "127.0.0.1:0", "--tls", "none")
+    assert shell("soak", "--storm", storm, "--go-on", "kept", *words).code == Exit.HOLDS
+
+
 def figures(told: SoakFigures) -> dict[str, float]:
     answer = table_of(told)["/metrics"]["GET"]({})
     assert isinstance(answer.content, bytes)
