@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,39 +64,6 @@ def test_listeners_need_what_listens(shell: Shell) -> None:
     said = shell("soak", "--namespace", "x", "--for", "5s")
     assert said.code == Exit.USAGE
     assert "--namespace is of --backend kubernetes; drop it" in said.err
-
-
-@contextmanager
-def listening(storm: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A soak of a window that stays to tell of it, and where it listens."""
-    soak = subprocess.Popen(
-        (sys.executable, "-m", "stormcast", "soak", "--storm", storm, "--go-on", "kept",
-         "--for", "5s", "--listen", "127.0.0.1:0", "--tls", "none"),
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=os.environ,
-    )  # fmt: skip
-    try:
-        assert soak.stderr is not None
-        where = next(line for line in soak.stderr if "listens on" in line).split()[-1]
-        while "told until SIGTERM" not in soak.stderr.readline():
-            assert soak.poll() is None
-        yield soak, where
-    finally:
-        soak.kill()
-        soak.communicate()
-
-
-@pytest.mark.slow
-def test_it_stays_to_tell_what_came_of_it_until_a_signal(storm: str, tmp_path: Path) -> None:
-    with listening(storm, tmp_path) as (soak, where):
-        with urllib.request.urlopen(f"{where}/metrics") as answer:  # noqa: S310 its own server
-            text = answer.read().decode()
-        assert 'stormcast_soak_windows{verdict="violated"} 0.0' in text
-        assert 'stormcast_soak_windows{verdict="holds"} 1.0' in text
-        assert "stormcast_soak_over 1.0" in text
-        with urllib.request.urlopen(f"{where}/readyz") as answer:  # noqa: S310 as above
-            assert json.loads(answer.read()) == {"ready": True}
-        soak.send_signal(signal.SIGTERM)
-        assert soak.wait(30) == Exit.HOLDS
 
 
 def test_a_signal_may_come_as_soon_as_it_says_that_it_waits_for_one(

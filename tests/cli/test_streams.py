@@ -62,7 +62,7 @@ def test_results_that_cannot_be_written_are_said_in_one_line(
 
 PIPE = 4096
 """The smallest pipe: half of what the command hands to the kernel at a time."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def interrupted_while_writing(folder: Path, *words: str) -> tuple[int, str, str]:
