@@ -26,7 +26,7 @@ class Agent:
     """Some drivers under one lease. A lock orders its verbs, so they may be called at any time."""
 
     def __init__(self, drivers: Sequence[Driver], claim: NetworkClaim | None = None) -> None:
-        """`claim`: on the network of this process, for an agent that acts there."""
+        """`claim`: on the networks of the drivers' sites; None: nobody else acts there."""
         self._claim = claim
         self.drivers = tuple(drivers)
         """In the order in which they apply a state. They clear it in reverse order, so that no

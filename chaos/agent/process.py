@@ -133,9 +133,8 @@ async def _acting(given: Sequence[Site], table: str) -> AsyncIterator[Agent]:
     await nft.sweep()
     queue = NfqueueDriver(sites, table, run_command, asyncio.get_running_loop())
     tc = TcDriver(sites, table, run_command)
-    is_own = any(site.netns is None for site in sites)
     # nft is last: it hands packets to the others.
-    agent = Agent((queue, tc, nft), NetworkClaim() if is_own else None)
+    agent = Agent((queue, tc, nft), NetworkClaim(sites))
     try:
         yield agent
     finally:

@@ -231,3 +231,23 @@ def _id_of(town: Town, pid: int) -> str:
         one["id"] for one in json.loads(town.tell("list", "--json")) if one["pid"] == pid
     )
     return found
+
+
+def test_a_second_attack_on_a_network_is_refused_and_the_first_goes_on(
+    town: Town, tmp_path: Path
+) -> None:
+    attack = town.attack("partition", town.word("here"), "--", town.word("there"))
+    words = ("delay", town.word("there"), town.word("here"), "--by", "1s", "--out", "second")
+    second = subprocess.run(
+        (sys.executable, "-m", "stormcast", "attack", *words),
+        capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert second.returncode == 3
+    there = town.network.run.namespace("there")
+    assert f"another agent acts on the network of {there}" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert town.ask()[0] == 0, "the first one acts"
+    attack.send_signal(signal.SIGINT)
+    attack.communicate(timeout=PATIENCE)
+    assert attack.returncode == 0
+    assert town.heals()

@@ -16,7 +16,7 @@ from stormcast.chaos.agent.client import AgentError, AgentRefusalError, LeaseLap
 from stormcast.chaos.agent.lines import MAX_LINE, LineClient, serve_lines
 from stormcast.chaos.agent.network_claim import NetworkClaim
 from stormcast.chaos.agent.settings import site_of_lines
-from stormcast.chaos.drivers.base import DriverError
+from stormcast.chaos.drivers.base import DriverError, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.answers import RefusedError, Table, as_json
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -191,9 +191,13 @@ class Idle:
 NOTHING = NetworkState(members=("n0",))
 
 
+SITES = (Site(name="n0", addresses=()), Site(name="n1", addresses=()))
+"""Two names of one network, which is no conflict."""
+
+
 def agents(number: int, **made: bool) -> Sequence[Agent]:
     name = f"stormcast-test-{token_hex(4)}"
-    return [Agent((Idle(**made),), NetworkClaim(name)) for _ in range(number)]
+    return [Agent((Idle(**made),), NetworkClaim(SITES, name)) for _ in range(number)]
 
 
 def test_one_agent_at_a_time_acts_on_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +208,7 @@ def test_one_agent_at_a_time_acts_on_a_network(monkeypatch: pytest.MonkeyPatch) 
         await first.apply(NOTHING, 60.0)
         await first.apply(NOTHING, 60.0)
         for attempt in (second.apply(NOTHING, 60.0), second.features()):
-            with pytest.raises(DriverError, match="another agent acts on this network"):
+            with pytest.raises(DriverError, match="another agent acts on the network of n0"):
                 await attempt
         await first.clear()
         assert await second.features() == {"partition": None}
