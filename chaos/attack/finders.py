@@ -41,8 +41,6 @@ KINDS: Final = {
     LABEL: "all pods with these labels, KEY=VALUE[,KEY=VALUE] or NAMESPACE/KEY=VALUE",
 }
 """Each kind of target, and what a word of it names."""
-OF_THIS_MACHINE: Final = tuple(kind for kind in KINDS if kind not in (POD, LABEL))
-"""The kinds of what has a network on this machine."""
 
 
 class Finder:

@@ -25,7 +25,6 @@ from stormcast.chaos.attack.kinds import (
 from stormcast.chaos.attack.on_pods import (
     OnPods,
     check_pods,
-    chosen_image,
     lines_of_dry_run,
     striking_pods,
 )
@@ -38,6 +37,7 @@ from stormcast.chaos.attack.playing import (
     striking,
     total,
 )
+from stormcast.chaos.attack.pod_agents import chosen_image
 from stormcast.chaos.attack.record import NOTHING, AttackRecord
 from stormcast.chaos.attack.registry import Entry, Registry
 from stormcast.chaos.attack.targets import BETWEEN, check_together, read_groups

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -45,7 +44,7 @@ def run_guests(
     try:
         scenario = load_guests(path)
         _check_backend(scenario, backend)
-        say_leftovers(NETNS)
+        say_leftovers(scenario.backend)
         directory = out or make_fresh(RUNS, f"{scenario.name}-{seed}")
         try:
             outcome = play_guests(scenario, seed, directory, progress)
@@ -85,11 +84,11 @@ def plan_guests(path: str, seed: int) -> int:
 
 
 def _check_backend(scenario: GuestScenario, backend: str | None) -> None:
-    if backend in (None, NETNS):
+    if backend in (None, scenario.backend):
         return
     raise Unsupported(
-        f"{scenario.name} has guests, which live on {NETNS} only, and not on {backend}; drop "
-        "--backend"
+        f"{scenario.name} has guests, which live on {scenario.backend} only, and not on {backend}; "
+        "drop --backend"
     )
 
 
@@ -104,7 +103,8 @@ def _text(outcome: GuestOutcome, page: Path | None) -> str:
         ) + ")"  # fmt: skip
     lines = [
         f"{outcome.scenario.name}: {outcome.judgement.verdict}   seed {outcome.run.seed}   "
-        f"{operations}, {seen.seconds:.1f} seconds on {NETNS}",
+        f"{operations}, {seen.seconds:.1f} seconds on "
+        f"{outcome.scenario.backend}",
         in_columns([(one.guarantee, str(one.verdict), one.detail) for one in findings]),
     ]
     for one in findings:

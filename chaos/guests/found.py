@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from stormcast.chaos.attack.finders import Finder
 from stormcast.chaos.attack.stopped import Stopped
 from stormcast.chaos.attack.targets import Target, TargetError, sites_of
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.running import run_command
 from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.drivers.base import Site
@@ -38,21 +40,24 @@ class FoundNetwork:
 
     def make(self) -> None:
         """Find all guests; BackendError if one is not there, or cannot be told from another."""
+        self.found = found_by(self.finder, self._words)
         try:
-            for name, word in self._words.items():
-                self.found[name] = self._find(name, word)
-            sites = sites_of([self._as(name) for name in self.found], run_command)
+            sites = sites_of([named(name, one) for name, one in self.found.items()], run_command)
         except TargetError as error:
             raise BackendError(str(error)) from None
         self._sites = {site.name: site for site in sites}
 
+    def agent(self, folder: Path) -> AgentProcess:
+        """Return what does faults to their networks."""
+        return AgentProcess(self.run, list(self._sites.values()), folder)
+
+    def guest(self, name: str, folder: Path) -> FoundGuest:
+        """Return a guest as a lab uses it."""
+        return FoundGuest(name, self.found[name], self.finder, folder)
+
     def remove(self) -> None:
         """Let go of them."""
         self.finder.close()
-
-    def sites(self) -> list[Site]:
-        """Return where an agent acts on the network of each."""
-        return list(self._sites.values())
 
     def address(self, name: str) -> str:
         """Return the address of a guest."""
@@ -73,27 +78,29 @@ class FoundNetwork:
         """Kill nobody, for the same reason."""
         return []
 
-    def _find(self, name: str, word: str) -> Target:
-        found = self.finder.find(word)
-        if len(found) > 1:
-            ways = ", ".join(one.what for one in found)
-            raise TargetError(f"{name}: {word} is more than one: {ways}; write one guest for each")
-        return found[0]
 
-    def _as(self, name: str) -> Target:
-        target = self.found[name]
-        return Target(
-            word=name,
-            what=f"{name} ({target.what})",
-            netns=target.netns,
-            pids=target.pids,
-            container=target.container,
-            is_space=target.is_space,
-        )
+def found_by(finder: Finder, words: Mapping[str, str]) -> dict[str, Target]:
+    """Return the target of each name; BackendError if one is not there, or is several."""
+    found: dict[str, Target] = {}
+    for name, word in words.items():
+        try:
+            targets = finder.find(word)
+        except TargetError as error:
+            raise BackendError(str(error)) from None
+        if len(targets) > 1:
+            ways = ", ".join(one.what for one in targets)
+            raise BackendError(f"{name}: {word} is more than one: {ways}; write one guest for each")
+        found[name] = targets[0]
+    return found
 
 
-class FoundGuest:
-    """A guest that runs already, as a lab uses it."""
+def named(name: str, target: Target) -> Target:
+    """Return a target under the name of a guest."""
+    return replace(target, word=name, what=f"{name} ({target.what})", near=())
+
+
+class OthersGuest:
+    """What somebody else has started, and will end."""
 
     incarnation: Final = 1
     is_ordered: Final = False
@@ -101,10 +108,36 @@ class FoundGuest:
     code: Final = None
     """Nobody but its parent learns its exit code."""
 
-    def __init__(self, name: str, target: Target, finder: Finder, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
         self.seen_alive = time.monotonic()
+
+    def tell(self, _by: str) -> None:
+        """Leave it running."""
+
+    def kill(self) -> int:
+        """Kill nobody: a scenario that would is refused."""
+        return 0
+
+    def last_line(self) -> str:
+        """Return nothing: its log is its owner's."""
+        return ""
+
+    def log(self) -> str:
+        """Return nothing, likewise."""
+        return ""
+
+    def log_bytes(self) -> int:
+        """Return 0, likewise."""
+        return 0
+
+
+class FoundGuest(OthersGuest):
+    """A guest that runs already on this machine, as a lab uses it."""
+
+    def __init__(self, name: str, target: Target, finder: Finder, folder: Path) -> None:
+        super().__init__(name, folder)
         self._target = target
         self._finder = finder
         self._stopped: Stopped | None = None
@@ -139,19 +172,12 @@ class FoundGuest:
         """Return the words that run a program in its network."""
         return ("nsenter", f"--net={self._target.netns}", *words)
 
-    def tell(self, _by: str) -> None:
-        """Leave it running."""
-
     def stop(self, _by: str) -> None:
         """Leave it running, and let go of it."""
         self.resume()
         if self._first is not None:
             os.close(self._first)
             self._first = None
-
-    def kill(self) -> int:
-        """Kill nobody: a scenario that would is refused."""
-        return 0
 
     def pause(self, spared: Collection[int]) -> int:
         """Stop its processes, but those of some groups; return how many there were. They go on with
@@ -164,18 +190,6 @@ class FoundGuest:
         if self._stopped is not None:
             stopped, self._stopped = self._stopped, None
             stopped.resume()
-
-    def last_line(self) -> str:
-        """Return nothing: its log is its owner's."""
-        return ""
-
-    def log(self) -> str:
-        """Return nothing, likewise."""
-        return ""
-
-    def log_bytes(self) -> int:
-        """Return 0, likewise."""
-        return 0
 
     def _listed(self, spared: Collection[int]) -> list[int]:
         found = []

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from stormcast.chaos.attack.pod_agents import PodAgents
 from stormcast.chaos.backends.base import BackendError, Bites, Unsupported
 from stormcast.chaos.backends.netns.agent import AgentProcess
 from stormcast.chaos.backends.netns.network import Network
@@ -21,6 +22,7 @@ from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.faults import Names, NetworkFault
 from stormcast.chaos.guests.containers import Containers, GuestContainer
 from stormcast.chaos.guests.found import FoundGuest, FoundNetwork
+from stormcast.chaos.guests.found_pods import ConditionProber, FoundPods, PodGuest
 from stormcast.chaos.guests.guard import Guard
 from stormcast.chaos.guests.probing import Prober
 from stormcast.chaos.guests.processes import GuestProcesses
@@ -32,6 +34,7 @@ from stormcast.chaos.guests.scenario import (
     Client,
     Guest,
     fill,
+    is_pod_word,
     put,
 )
 from stormcast.chaos.language.features import features_of
@@ -45,8 +48,8 @@ MOST_LOG_BYTES: Final = 64 << 20
 """A guest that writes more into its log is ended."""
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _POLL: Final = 0.02
-Started = GuestProcesses | GuestContainer | FoundGuest
-"""A guest: a command, the container of an image, or what runs already."""
+Started = GuestProcesses | GuestContainer | FoundGuest | PodGuest
+"""A guest: a command, the container of an image, or what runs already, here or as a pod."""
 
 
 class GuestError(BackendError):
@@ -68,14 +71,14 @@ class Lab:
         """`folder`: where logs are kept. `here`: what commands have as `{folder}`. `targets`: the
         words of those who run already, by name."""
         self.names = names
-        self.network = FoundNetwork(targets) if targets else Network(RunId.next(), names)
+        self.network = _network(names, targets)
         self.guests: dict[str, Started] = {}
-        self.probers: dict[str, Prober] = {}
+        self.probers: dict[str, Prober | ConditionProber] = {}
         self.client: GuestProcesses | None = None
         self._folder = folder.resolve()
         self._here = here
         self._seed = seed
-        self._agent: AgentProcess | None = None
+        self._agent: AgentProcess | PodAgents | None = None
         self._containers = Containers(self.network.run)
         self._undo = ExitStack()
 
@@ -83,7 +86,7 @@ class Lab:
 
     def open(self) -> None:
         """Make the networks; nobody runs yet."""
-        if why := what_is_missing():
+        if not isinstance(self.network, FoundPods) and (why := what_is_missing()):
             raise Unsupported(f"guests live in network namespaces: {why}")
         atexit.register(self.close)
         self._undo.callback(self.network.remove)
@@ -95,7 +98,11 @@ class Lab:
             self._undo.callback(Guard(self.network.spaces).close)
         self._undo.callback(self._containers.close)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._agent = AgentProcess(self.network.run, self.network.sites(), self._folder)
+        self._agent = (
+            AgentProcess(self.network.run, self.network.sites(), self._folder)
+            if isinstance(self.network, Network)
+            else self.network.agent(self._folder)
+        )
         self._undo.callback(self._agent.close)
 
     def close(self) -> None:
@@ -117,8 +124,8 @@ class Lab:
                 raise Unsupported(f"{scenario.name} needs {need}: {why}")
 
     @property
-    def agent(self) -> AgentProcess:
-        """The agent that does faults of the network."""
+    def agent(self) -> AgentProcess | PodAgents:
+        """The agent, or the agents in pods, that does faults of the network."""
         assert self._agent is not None, "the lab is open"
         return self._agent
 
@@ -145,7 +152,11 @@ class Lab:
         if guest.ready is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        prober = Prober(self.network, guest.name, guest.ready, places, folder, made.inside)
+        prober: Prober | ConditionProber
+        if isinstance(self.network, FoundPods) and guest.ready.condition is not None:
+            prober = ConditionProber(self.network.watch, guest.name, guest.ready.condition)
+        else:
+            prober = Prober(self.network, guest.name, guest.ready, places, folder, made.inside)
         self._undo.callback(prober.forget)
 
         def is_ready() -> bool:
@@ -170,9 +181,8 @@ class Lab:
     def _make(
         self, guest: Guest, places: Mapping[str, str], folder: Path, more: Mapping[str, str]
     ) -> Started:
-        if isinstance(self.network, FoundNetwork):
-            found = self.network.found[guest.name]
-            return FoundGuest(guest.name, found, self.network.finder, folder)
+        if not isinstance(self.network, Network):
+            return self.network.guest(guest.name, folder)
         variables = {name: put(text, places) for name, text in guest.environment.items()}
         if guest.image is None:
             command = fill(guest.command, places)
@@ -206,6 +216,8 @@ class Lab:
 
     def ended(self, guest: Started) -> str:
         """Return a line about a guest that has ended."""
+        if isinstance(guest, PodGuest):
+            return f"{guest.name} is not the pod any more that was found: {guest.why_ended()}"
         if isinstance(guest, FoundGuest):
             return f"{guest.name} ended by itself; its log is where its owner keeps it"
         code = guest.code
@@ -248,3 +260,11 @@ class Lab:
     def everyone(self) -> tuple[Started, ...]:
         """Return all guests, and the client, as far as they were started."""
         return (*self.guests.values(), *((self.client,) if self.client else ()))
+
+
+def _network(names: Names, targets: Mapping[str, str]) -> Network | FoundNetwork | FoundPods:
+    """Return the networks of some guests: made for them, or those in which they run already."""
+    if not targets:
+        return Network(RunId.next(), names)
+    of_pods = [word for word in targets.values() if is_pod_word(word)]
+    return FoundPods(targets) if of_pods else FoundNetwork(targets)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Bites
-from stormcast.chaos.backends.by_name import NETNS
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.guests.judging import Seen, judge_guests
 from stormcast.chaos.guests.lab import Lab, Started
@@ -305,7 +304,7 @@ class _Player:
             self._rig,
             self._zero,
             self._ended,
-            NETNS,
+            self._scenario.backend,
             self._seen.bites,
             self._struck,
             complete=not self._steps,

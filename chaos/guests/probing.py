@@ -16,6 +16,7 @@ from typing import Final
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.guests.found import FoundNetwork
+from stormcast.chaos.guests.found_pods import FoundPods
 from stormcast.chaos.guests.scenario import Ready, fill
 from stormcast.node.bound import bound_to_me
 
@@ -35,7 +36,7 @@ class Prober:
 
     def __init__(
         self,
-        network: Network | FoundNetwork,
+        network: Network | FoundNetwork | FoundPods,
         name: str,
         ready: Ready,
         places: Mapping[str, str],
@@ -51,6 +52,7 @@ class Prober:
             self._words: tuple[str, ...] = ("sh", "-c", fill(ready.command, places))
         else:
             self._inside = partial(network.inside, name)
+            assert ready.tcp is not None, "conditions are asked for elsewhere"
             where = (places["address"], str(ready.tcp))
             # Without the packages of the installation it starts in a moment.
             self._words = (sys.executable, "-I", "-S", "-c", _CONNECTS, *where)

@@ -15,6 +15,7 @@ from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.guests.found import FoundNetwork
+from stormcast.chaos.guests.found_pods import FoundPods
 from stormcast.node.bound import bound_to_me
 
 LOOKS: Final = 5
@@ -36,7 +37,7 @@ class GuestProcesses:
 
     def __init__(
         self,
-        network: Network | FoundNetwork,
+        network: Network | FoundNetwork | FoundPods,
         name: str,
         command: str,
         folder: Path,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.backends.by_name import KUBERNETES, NETNS
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
@@ -21,14 +22,19 @@ FOLDER: Final = "folder"
 PYTHON: Final = "python"
 _HOLE: Final = re.compile(r"(?<!\$)\{([a-z][a-z0-9-]*)\}")
 """A word in braces; not ${a}, which is the shell's."""
+_OF_PODS: Final = ("pod", "label")
+"""Kinds of targets, in the words of an attack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """How one knows that a guest is ready: it takes connections, or a command succeeds."""
+    """How one knows that a guest is ready: it takes connections, a command succeeds, or its cluster
+    says so."""
 
     tcp: int | None = None
     command: str | None = None
+    condition: str | None = None
+    """Of a pod: which one the cluster must say that it has."""
     within: float = 30.0
     """Seconds that it may take at the start of a run."""
 
@@ -109,6 +115,16 @@ class GuestScenario:
         return {one.name: one.target for one in self.guests if one.target is not None}
 
     @property
+    def is_of_pods(self) -> bool:
+        """Whether its guests are pods of a cluster."""
+        return any(is_pod_word(word) for word in self.targets.values())
+
+    @property
+    def backend(self) -> str:
+        """The backend that a run of it names."""
+        return KUBERNETES if self.is_of_pods else NETNS
+
+    @property
     def folder(self) -> Path:
         """The folder of the file, which commands have as `{folder}`."""
         return Path(self.path).resolve().parent
@@ -127,6 +143,11 @@ class GuestScenario:
             path=self.path,
             text=self.text,
         )
+
+
+def is_pod_word(word: str) -> bool:
+    """Whether the word of a target names pods."""
+    return word.partition(":")[0] in _OF_PODS
 
 
 def holes(text: str) -> list[str]:

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.attack.finders import OF_THIS_MACHINE
+from stormcast.chaos.attack.finders import KINDS
+from stormcast.chaos.attack.on_pods import NO_PAUSE
 from stormcast.chaos.faults import Names
 from stormcast.chaos.guests.scenario import (
     ADDRESS,
@@ -30,6 +31,7 @@ from stormcast.chaos.guests.scenario import (
     GuestScenario,
     Ready,
     holes,
+    is_pod_word,
 )
 from stormcast.chaos.histories.judging import MODELS
 from stormcast.chaos.language.timeline import Step, actions, check_timeline, read_step, write_step
@@ -61,6 +63,7 @@ _TAKEN: Final = "|".join(
      "yes", "no", "y", "n", "true", "false", "null")
 )  # fmt: skip  # a list of words
 _GUEST: Final = re.compile(rf"(?!(?:{_TAKEN})$)[a-z][a-z0-9-]{{0,30}}")
+_CONDITION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _VARIABLE: Final = (
     re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
@@ -187,8 +190,11 @@ def _check_holes(item: Item, text: str, known: Names, remedy: str) -> None:
 
 
 def _check_ready(item: Item, ready: Ready) -> None:
-    if (ready.tcp is None) == (ready.command is None):
-        raise item.error("ready: it needs tcp (a port) or command, and not both; write one of them")
+    ways = (ready.tcp, ready.command, ready.condition)
+    if sum(one is not None for one in ways) != 1:
+        raise item.error(
+            "ready: it needs one of tcp (a port), command, or of a pod condition; write one of them"
+        )
 
 
 def _ready(known: Names) -> Shape:
@@ -197,6 +203,9 @@ def _ready(known: Names) -> Shape:
         {
             "tcp": Key("tcp", whole(1, 65535), None),
             "command": Key("command", _command(known), None),
+            "condition": Key(
+                "condition", word(_CONDITION, "write a condition of a pod, such as Ready"), None
+            ),
             "within": Key("within", POSITIVE_TIME, 30.0),
         },
         _check_ready,
@@ -224,6 +233,13 @@ def _guest(name: str, known: Names) -> Shape:
 
 
 def _check_guest(item: Item, guest: Guest) -> None:
+    is_pod = guest.target is not None and is_pod_word(guest.target)
+    if guest.ready is not None and guest.ready.condition is not None and not is_pod:
+        raise (
+            item.peek("ready")
+            .peek("condition")
+            .error("condition: only a cluster says one, of a pod; write tcp or command")
+        )
     if guest.target is not None:
         for key in ("command", "image", "environment", "mounts", "stop"):
             if item.has(key):
@@ -254,8 +270,8 @@ def _image(item: Item) -> str:
 
 def _target_word(item: Item) -> str:
     text = item.text("write what runs already, such as container:web")
-    if text.partition(":")[0] not in OF_THIS_MACHINE or not text.partition(":")[2]:
-        known = ", ".join(f"{kind}:…" for kind in OF_THIS_MACHINE)
+    if text.partition(":")[0] not in KINDS or not text.partition(":")[2]:
+        known = ", ".join(f"{kind}:…" for kind in KINDS)
         raise item.refuse(f"write what runs already, as one of {known}")
     return text
 
@@ -343,6 +359,11 @@ def _check_targets(item: Item, scenario: GuestScenario) -> None:
             "guests: some run already, and some are to be started in networks apart from those; "
             "write two files, or start them all yourself"
         )
+    if scenario.is_of_pods and not all(map(is_pod_word, scenario.targets.values())):
+        raise item.peek(GUESTS).error(
+            "guests: some are pods, and some run on this machine, in networks apart from those; "
+            "write two files"
+        )
     if scenario.client is not None and ADDRESS in holes(scenario.client.command):
         raise (
             item.peek(CLIENT)
@@ -353,13 +374,18 @@ def _check_targets(item: Item, scenario: GuestScenario) -> None:
             )
         )
     for index, step in enumerate(scenario.timeline):
-        if isinstance(step.action, faults.Crash | faults.Restart):
-            raise (
-                item.peek("timeline")
-                .items()[index]
-                .peek("do")
-                .refuse("what runs already is not started again here; choose pause, or attack kill")
-            )
+        if why := _undoable(step, is_of_pods=scenario.is_of_pods):
+            raise item.peek("timeline").items()[index].peek("do").refuse(why)
+
+
+def _undoable(step: Step, *, is_of_pods: bool) -> str:
+    """Return why a step cannot be done to what runs already; empty if it can."""
+    if isinstance(step.action, faults.Crash | faults.Restart):
+        other = "partition" if is_of_pods else "pause"
+        return f"what runs already is not started again here; choose {other}, or attack kill"
+    if is_of_pods and isinstance(step.action, faults.Pause):
+        return f"{NO_PAUSE}; choose partition"
+    return ""
 
 
 def _whole(guests: Names, everyone: Names, run: float, path: str, text: str) -> Shape:

@@ -121,8 +121,11 @@ class Plain:
         return process
 
     def begin(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        return self.start("attack", *words, **environ)
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            (sys.executable, "-m", "stormcast", "attack", *words),
+            (sys.executable, "-m", "stormcast", *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -291,11 +294,52 @@ def test_two_attacks_on_one_pod_are_not_done_at_once(town: Plain) -> None:
     attack = town.attack("delay", "pod:web-0", "--", "pod:db-0", "--by", "100ms")
     code, _out, errors = town.tell("loss", "pod:web-0", "--", "pod:db-1", "--rate", "50%")
     assert code == 3
-    assert "another agent acts on this network" in errors
+    assert "another agent acts on the network of web-0" in errors
     assert town.ask("web-0", "db-0", 5, 5.0)[1] > 0.15, "the first one acts on"
     attack.send_signal(signal.SIGINT)
     attack.communicate(timeout=PATIENCE)
     assert attack.returncode == 0
+
+
+GUESTS = """\
+name: pods
+guests:
+  web: {target: "pod:web-0", ready: {condition: Ready, within: 60s}}
+  db: {target: "pod:db-0", ready: {condition: Ready}}
+timeline:
+  - {at: 1s, do: partition, groups: [[web], [db]], for: 4s, name: parted}
+  - {at: 6s, do: loss, from: web, to: db, rate: 50%, for: 4s, name: lost}
+expect: {ready_within: 30s}
+limits: {run: 100s}
+"""
+
+
+def test_pods_are_guests_of_a_scenario_and_run_on(town: Plain) -> None:
+    (town.folder / "pods.yaml").write_text(GUESTS)
+    played = town.start("run", "pods.yaml", "--out", "played")
+    while played.poll() is None:
+        town.ask("web-0", "db-0", 20, 0.1)
+    out, errors = played.communicate()
+    assert played.returncode == 0, out + errors
+    told = json.loads((town.folder / "played" / "verdict.json").read_text())
+    assert (told["verdict"], told["backend"]) == ("holds", "kubernetes")
+    assert min(told["faults"].values()) >= 1
+    for name in ("web-0", "db-0"):
+        until(lambda name=name: town.has_ended(name), 20, f"the agent of {name} has ended")  # type: ignore[misc]
+        assert town.pod(name).status.container_statuses[0].restart_count == 0
+    assert town.hears("web-0", "db-0")
+
+
+def test_a_guest_that_is_deleted_meanwhile_is_a_doubt(town: Plain) -> None:
+    town.add("brief-0")
+    (town.folder / "brief.yaml").write_text(GUESTS.replace("db-0", "brief-0"))
+    played = town.start("run", "brief.yaml", "--out", "brief")
+    until(lambda: bool(town.agents("brief-0")), 60, "its agent runs")
+    town.core.delete_namespaced_pod("brief-0", town.namespace, grace_period_seconds=0)
+    out, errors = played.communicate(timeout=PATIENCE)
+    assert played.returncode == 3, out + errors
+    assert "Traceback" not in errors
+    until(lambda: town.hears("web-0", "db-0"), LEASE + 1 + SLACK, "nothing acts any more")
 
 
 def test_a_kill_deletes_the_pod(town: Plain) -> None:

@@ -78,7 +78,8 @@ def _with(old: str, new: str) -> str:
     ("text", "said"),
     [
         (_with("{b}", "{c}"), "command has {c}, which is no guest"),
-        (_with("ready: {tcp: 80}", "ready: {}"), "tcp (a port) or command"),
+        (_with("ready: {tcp: 80}", "ready: {condition: Ready}"), "only a cluster says one"),
+        (_with("ready: {tcp: 80}", "ready: {}"), "one of tcp (a port), command"),
         (_with("  b:", "  client:"), "no word that is taken"),
         (_with("model: set", "model: sets"), "no such model; did you mean set?"),
         (_with("SIGINT", "SIGNIT"), "no such signal"),
@@ -153,6 +154,43 @@ def test_what_cannot_be_done_to_it_is_refused(old: str, new: str, said: str) -> 
     assert old in FOUND
     with pytest.raises(ConfigError) as error:
         parse_guests(FOUND.replace(old, new), "bad.yaml")
+    assert said in str(error.value)
+    assert str(error.value).startswith("bad.yaml:")
+
+
+PODS = """\
+name: found
+guests:
+  a: {target: "pod:shop/a", ready: {condition: Ready}}
+  b: {target: "label:app=b"}
+timeline:
+  - {at: 1s, do: partition, groups: [[a], [b]], for: 2s}
+expect: {ready_within: 5s}
+"""
+
+
+def test_guests_may_be_pods() -> None:
+    scenario = parse_guests(PODS)
+    assert scenario.targets == {"a": "pod:shop/a", "b": "label:app=b"}
+    assert (scenario.is_of_pods, scenario.backend) == (True, "kubernetes")
+    assert parse_guests(FOUND).backend == "netns"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('target: "label:app=b"', 'target: "pid:7"', "some are pods, and some run on this machine"),
+        ("condition: Ready", "condition: Ready, tcp: 80", "it needs one of tcp"),
+        ("condition: Ready", "condition: ' Ready'", "write a condition of a pod"),
+        ("do: partition, groups: [[a], [b]], for: 2s", "do: pause, member: a, for: 1s",
+         "nothing in a pod can stop the first process"),
+        ("do: partition, groups: [[a], [b]], for: 2s", "do: crash, member: a", "choose partition"),
+    ],
+)  # fmt: skip  # a table
+def test_what_cannot_be_done_to_pods_is_refused(old: str, new: str, said: str) -> None:
+    assert old in PODS
+    with pytest.raises(ConfigError) as error:
+        parse_guests(PODS.replace(old, new), "bad.yaml")
     assert said in str(error.value)
     assert str(error.value).startswith("bad.yaml:")
 

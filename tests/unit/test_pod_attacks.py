@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stormcast.chaos.attack import on_pods, registry
+from stormcast.chaos.attack import pod_agents, registry
 from stormcast.chaos.attack.finders import Finder
-from stormcast.chaos.attack.on_pods import KilledPods, OnPods, chosen_image, striking_pods
+from stormcast.chaos.attack.on_pods import KilledPods, OnPods, striking_pods
 from stormcast.chaos.attack.playing import Plan
+from stormcast.chaos.attack.pod_agents import chosen_image
 from stormcast.chaos.attack.pods import Pods
 from stormcast.chaos.attack.targets import Target, TargetError
 from stormcast.chaos.backends.base import BackendError
@@ -37,7 +38,7 @@ PODSECURITY = (
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_pods, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(pod_agents, "POLL_SECONDS", 0.001)
     monkeypatch.delenv(CHAOS_IMAGE, raising=False)
     monkeypatch.delenv("STORMCAST_NAMESPACE", raising=False)
 
@@ -232,7 +233,7 @@ def test_all_agents_have_one_state_renew_it_and_are_told_to_end(
     assert states[0]["places"]["db-1"] == ["198.18.5.3"]
     work.keep()
     assert [wire.agent.renewals for wire in cluster.wires.values()] == [0, 0, 0], "not due yet"
-    work._renewed = time.monotonic() - 1.0
+    work.agents._renewed = time.monotonic() - 1.0
     work.keep()
     assert [wire.agent.renewals for wire in cluster.wires.values()] == [1, 1, 1]
     assert work.lease_left == pytest.approx(3.0, abs=0.5)
@@ -250,7 +251,7 @@ def test_an_agent_that_is_gone_ends_the_attack_and_the_others_heal(
 ) -> None:
     work = begun(finder, *PARTED)
     cluster.wires["db-0"].is_cut = True
-    work._renewed = time.monotonic() - 1.0
+    work.agents._renewed = time.monotonic() - 1.0
     with pytest.raises(NodeError, match="the agent of pod shop/db-0: POST /renew: the connection"):
         work.keep()
     work.end()
@@ -298,7 +299,7 @@ def test_an_agent_that_does_not_run_is_one_line_with_the_remedy(
 def test_an_agent_that_never_runs_has_a_bound(
     finder: Finder, cluster: FakePods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_pods, "START_SECONDS", 0.05)
+    monkeypatch.setattr(pod_agents, "START_SECONDS", 0.05)
     cluster.then = {"waiting": {"reason": "ContainerCreating"}}
     work = striking_pods(planned(finder, *PARTED), finder.pods.cluster)
     with pytest.raises(BackendError, match="does not run yet"):
