@@ -20,10 +20,7 @@ from stormcast.streams import OutputLost, drop_stdout, guard
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run a scenario file and judge it", "stormcast.run:run"),
-    "replay": (
-        "run a run directory again and compare every byte",
-        "stormcast.chaos.commands.replay:replay",
-    ),
+    "replay": ("run a run directory again and compare every byte", "stormcast.replay:replay"),
     "shrink": (
         "make a failing run's scenario as small as it can be",
         "stormcast.chaos.commands.shrink:shrink",

@@ -12,10 +12,11 @@ from stormcast.chaos.commands import run as command
 
 def run(argv: list[str]) -> int:
     """Run `stormcast run`."""
-    return command.run(argv, _report)
+    return command.run(argv, page_of)
 
 
-def _report(directory: Path) -> Path:
+def page_of(directory: Path) -> Path:
+    """Write the page of a run directory, and return its path."""
     # Most runs are without: it takes a moment to import.
     from stormcast.pipeline.report.writing import write_report  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
@@ -20,8 +21,9 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.guests.playing import GuestOutcome, play_guests
 from stormcast.chaos.guests.scenario import GuestScenario
-from stormcast.chaos.guests.scenario_file import load_guests
+from stormcast.chaos.guests.scenario_file import load_guests, parse_guests
 from stormcast.chaos.language.schedule import plan_table
+from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -41,9 +43,56 @@ def run_guests(
     page_of: Report | None,
 ) -> int:
     """Play a scenario with guests and judge it; return the exit code."""
-    try:
+
+    def load() -> GuestScenario:
         scenario = load_guests(path)
         _check_backend(scenario, backend)
+        return scenario
+
+    return _play(load, seed, out, as_json=as_json, page_of=page_of)
+
+
+def replay_guests(kept: KeptRun, *, as_json: bool, page_of: Report | None) -> int:
+    """Do the steps of a run with guests once more, in a new run directory, and compare the
+    verdicts; return the exit code."""
+
+    def load() -> GuestScenario:
+        file = kept.directory / "scenario.yaml"
+        # Commands find what lies beside the file that it was a copy of.
+        folder = Path(str(kept.verdict.get("folder", kept.directory)))
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{kept.directory}: the folder of its scenario, {folder}, is gone; stormcast run "
+                f"{file} takes what its commands name from beside that copy"
+            )
+        return parse_guests(file.read_text(), str(folder / file.name))
+
+    def compared(outcome: GuestOutcome) -> tuple[str, Exit]:
+        now = outcome.judgement.verdict
+        before = (str(kept.verdict["verdict"]), kept.verdict.get("guarantees"))
+        is_same = before == (str(now), outcome.as_json()["guarantees"])
+        how = "the same" if is_same else f"another: it was {before[0]}"
+        code = Exit.HOLDS if is_same else Exit.VIOLATED
+        if now is Verdict.UNKNOWN and not is_same:
+            code = Exit.UNKNOWN
+        return f"the steps of {kept.directory} again, by real programs; the verdict is {how}", code
+
+    return _play(load, kept.seed, None, as_json=as_json, page_of=page_of, compared=compared)
+
+
+def _play(
+    load: Callable[[], GuestScenario],
+    seed: int,
+    out: Path | None,
+    *,
+    as_json: bool,
+    page_of: Report | None,
+    compared: Callable[[GuestOutcome], tuple[str, Exit]] | None = None,
+) -> int:
+    """Play a scenario, and print what came of it; return the exit code of its verdict, or where the
+    run is compared with another, the line and exit code of that."""
+    try:
+        scenario = load()
         say_leftovers(scenario.backend)
         directory = out or make_fresh(RUNS, f"{scenario.name}-{seed}")
         try:
@@ -57,13 +106,16 @@ def run_guests(
         return refuse(error)
     except NodeError as error:
         return give_up(error, seed)
+    said, code = "", Exit.of(outcome.judgement.verdict)
+    if compared is not None:
+        said, code = compared(outcome)
     if as_json:
-        print(json.dumps(outcome.as_json()))
+        print(json.dumps(outcome.as_json() | ({"compared": said} if said else {})))
     else:
-        print(in_plain_lines(_text(outcome, page)))
+        print(in_plain_lines("\n".join(filter(None, (_text(outcome, page), said)))))
     if outcome.is_cut_short:
         raise KeyboardInterrupt
-    return Exit.of(outcome.judgement.verdict)
+    return code
 
 
 def plan_guests(path: str, seed: int) -> int:

@@ -27,6 +27,7 @@ from stormcast.chaos.commands.output import (
     refuse,
     say,
 )
+from stormcast.chaos.guests.scenario_file import has_guests
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import settled
 from stormcast.exits import Exit
@@ -69,6 +70,12 @@ def shrink(argv: list[str]) -> int:
 
     try:
         kept = read_run(args.run)
+        if has_guests(args.run / "scenario.yaml"):
+            raise NotRepeatableError(
+                f"{args.run} is of guests, real programs, which nothing repeats often enough to "
+                f"shrink: take steps out of its scenario.yaml by hand; stormcast replay {args.run} "
+                "does all of them again"
+            )
         if kept.backend != SIM:
             advice = " runs it in the simulator, and if it fails there, shrink that run"
             raise kept.real_run_error(f"--fate {kept.fate}", advice)

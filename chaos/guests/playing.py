@@ -58,6 +58,7 @@ class GuestOutcome:
         history = self.seen.history
         return self.run.as_json() | {
             "file": self.scenario.path,
+            "folder": str(self.scenario.folder),
             "guests": [guest.name for guest in self.scenario.guests],
             "model": self.scenario.client.model if self.scenario.client else None,
             "operations": len(history.operations) if history else 0,

@@ -200,3 +200,37 @@ def until(is_done: Any, patience: float = 60.0) -> None:
     while not is_done():
         assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.05)
+
+
+def replay(run_folder: Path, cwd: Path) -> tuple[int, str, str]:
+    done = subprocess.run(
+        (sys.executable, "-m", "stormcast", "replay", str(run_folder)),
+        capture_output=True, text=True, timeout=240, check=False, cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_run_is_done_again_from_its_directory_and_its_verdicts_are_compared(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, "  - {at: 500ms, do: pause, member: random, for: 1s}\n")
+    code, out, errors = run(file, tmp_path / "first", "--seed", "7")
+    assert code == 0, out + errors
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    code, out, errors = replay(tmp_path / "first", elsewhere)
+    assert code == 0, out + errors
+    assert out.rstrip().endswith("by real programs; the verdict is the same")
+    assert (elsewhere / "runs" / "mine-7" / "report.html").exists()
+
+    kept = tmp_path / "first" / "verdict.json"
+    kept.write_text(kept.read_text().replace('"verdict": "holds"', '"verdict": "violated"', 1))
+    code, out, _errors = replay(tmp_path / "first", elsewhere)
+    assert (code, "the verdict is another: it was violated" in out) == (1, True)
+
+    told = json.loads(kept.read_text()) | {"folder": str(tmp_path / "gone")}
+    kept.write_text(json.dumps(told))
+    code, _out, errors = replay(tmp_path / "first", elsewhere)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "the folder of its scenario" in errors
