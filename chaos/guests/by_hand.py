@@ -16,7 +16,7 @@ from stormcast.chaos.faults import Names
 from stormcast.chaos.guests.lab import ZERO, Lab
 from stormcast.chaos.guests.nemesis import GuestNemesis
 from stormcast.chaos.guests.scenario import Guest, GuestScenario
-from stormcast.chaos.guests.scenario_file import guest_actions, read_guest
+from stormcast.chaos.guests.scenario_file import guest_actions, read_guest, why_not_of_others
 from stormcast.chaos.histories.judging import judge
 from stormcast.chaos.histories.reading import read_history_untrusted
 from stormcast.chaos.language.schedule import TimedStep, schedule
@@ -38,14 +38,15 @@ _PACE_SECONDS: Final = 0.2
 class HandledGuests:
     """A lab whose guests are added one by one. All but the renewals belongs to one thread."""
 
-    def __init__(self, folder: Path, here: Path, seed: int) -> None:
-        names: Names = tuple(f"g{number}" for number in range(1, MOST + 1))
+    def __init__(self, folder: Path, here: Path, seed: int, *, run_already: bool = False) -> None:
+        """`run_already`: whether its guests are targets, which are neither started nor ended."""
         self.folder = folder
-        self.lab = Lab(names, folder, here, seed)
+        self._here = here
         self._seed = seed
-        self._nemesis = GuestNemesis(self.lab, RigTrace())
-        self._free = list(names)
+        self._run_already = run_already
+        self._free = [f"g{number}" for number in range(1, MOST + 1)]
         self._specs: list[Guest] = []
+        self._take(tuple(self._free))
         self._number = 0
         self._lock = threading.Lock()
         """Held by whoever speaks with the agent."""
@@ -55,12 +56,18 @@ class HandledGuests:
         self.zero = time.monotonic()
         """The time from which histories count."""
 
+    def _take(self, names: Names) -> None:
+        """Have a lab of these names, which is not open yet."""
+        targets = {one.name: one.target for one in self._specs if one.target is not None}
+        self.lab = Lab(names, self.folder, self._here, self._seed, targets)
+        self._nemesis = GuestNemesis(self.lab, RigTrace())
+
     def open(self) -> None:
-        """Make the networks, and have the agent ready."""
-        self.lab.open()
-        with self._lock:
-            self.lab.apply({})
-        self._keeper.start()
+        """Make the networks, and have the agent ready; of guests that run already, when the first
+        fault begins."""
+        if not self._run_already:
+            self.lab.open()
+            self._be_ready()
 
     def close(self) -> None:
         """End everyone, and remove the networks."""
@@ -70,16 +77,50 @@ class HandledGuests:
         self.lab.close()
 
     def add(self, words: Mapping[str, Plain]) -> str:
-        """Start a guest, and wait until it is ready; without a command it is a network only. Return
-        its name."""
+        """Start a guest, or find one that runs already, and wait until it is ready; without words
+        it is a network only. Return its name."""
         require(bool(self._free), f"a test has {MOST} guests at most; use fewer")
+        require(
+            self._run_already == ("target" in words),
+            "guests of one test all run already (target), or none does: their networks are apart; "
+            "write two tests, or start them all yourself",
+        )
         name = self._free[0]
-        if words:
+        if self._run_already:
+            self._find(name, words)
+        elif words:
             guest = read_guest(name, PlainItem(dict(words), "guest"), self.lab.names)
             self.lab.add(guest, {ZERO: repr(self.zero)})
             self._specs.append(guest)
         self._free.remove(name)
         return name
+
+    def _find(self, name: str, words: Mapping[str, Plain]) -> None:
+        """Have one more guest that runs already: in a new lab, as an agent knows its networks from
+        its start."""
+        require(not self._acts, "name all guests that run already before the first fault begins")
+        names = (*(one.name for one in self._specs), name)
+        self._specs.append(read_guest(name, PlainItem(dict(words), "guest"), names))
+        self.lab.close()
+        self._take(names)
+        try:
+            self.lab.open()
+            for guest in self._specs:
+                self.lab.add(guest)
+        except BaseException:
+            self._specs.pop()
+            raise
+
+    @property
+    def _acts(self) -> bool:
+        """Whether faults are kept up."""
+        return self._keeper.ident is not None
+
+    def _be_ready(self) -> None:
+        """Have the agent ready, and faults kept up."""
+        with self._lock:
+            self.lab.apply({})
+        self._keeper.start()
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a program that is run among the guests."""
@@ -97,13 +138,19 @@ class HandledGuests:
         step = Step(
             at=0.0, action=action, name=f"f{self._number}", duration=_MOMENT if lasts else None
         )
+        named = {one.name: one for one in self._specs}
         scenario = GuestScenario(
             name="by-hand",
-            guests=tuple(Guest(name=name, command="") for name in self.lab.names),
+            guests=tuple(named.get(name, Guest(name=name, command="")) for name in self.lab.names),
             timeline=(step,),
-        ).plan()
-        self.lab.check_features(scenario)
-        first, *rest = schedule(scenario, self._seed)
+        )
+        if self._run_already:
+            why = why_not_of_others(action, is_of_pods=scenario.is_of_pods)
+            require(not why, f"{do}: {why}")
+            if not self._acts:
+                self._be_ready()
+        self.lab.check_features(scenario.plan())
+        first, *rest = schedule(scenario.plan(), self._seed)
         self._do(first)
         return first.fault, rest[0] if lasts else None
 

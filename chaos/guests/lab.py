@@ -236,7 +236,8 @@ class Lab:
 
     def bites(self) -> Bites:
         """Return how often each fault of the network has struck."""
-        return self.agent.bites()
+        # Where the lab did not open nobody did any.
+        return {} if self._agent is None else self._agent.bites()
 
     def pause(self, name: str) -> int:
         """Stop a guest; what asks it whether it is ready goes on."""

@@ -374,16 +374,16 @@ def _check_targets(item: Item, scenario: GuestScenario) -> None:
             )
         )
     for index, step in enumerate(scenario.timeline):
-        if why := _undoable(step, is_of_pods=scenario.is_of_pods):
+        if why := why_not_of_others(step.action, is_of_pods=scenario.is_of_pods):
             raise item.peek("timeline").items()[index].peek("do").refuse(why)
 
 
-def _undoable(step: Step, *, is_of_pods: bool) -> str:
-    """Return why a step cannot be done to what runs already; empty if it can."""
-    if isinstance(step.action, faults.Crash | faults.Restart):
+def why_not_of_others(action: object, *, is_of_pods: bool) -> str:
+    """Return why something cannot be done to what runs already; empty if it can."""
+    if isinstance(action, faults.Crash | faults.Restart):
         other = "partition" if is_of_pods else "pause"
         return f"what runs already is not started again here; choose {other}, or attack kill"
-    if is_of_pods and isinstance(step.action, faults.Pause):
+    if is_of_pods and isinstance(action, faults.Pause):
         return f"{NO_PAUSE}; choose partition"
     return ""
 

@@ -102,15 +102,16 @@ class GuestMaker:
         **others: Plain,
     ) -> LiveGuest:
         """Start a guest, with the keys of a scenario's `guests`, and return it when it is ready.
-        Without a command it is a network, for programs that the test runs there."""
+        Without a command it is a network, for programs that the test runs there; with a `target` it
+        is what runs already."""
         words: dict[str, Plain] = {**others}
         if command:
             words["command"] = command
-        if words:
+        if words and "target" not in words:
             words["stop"] = stop
         if ready is not None:
             words["ready"] = ready
-        handled = self._opened()
+        handled = self._opened(run_already="target" in words)
         return LiveGuest.of(handled.add(words), handled)
 
     def judge(
@@ -162,10 +163,11 @@ class GuestMaker:
             pytest.skip(str(error))
         return GuestFault(handled, fault, undo)
 
-    def _opened(self) -> HandledGuests:
+    def _opened(self, *, run_already: bool = False) -> HandledGuests:
         require(not self._is_finished, "the guests of this test have ended; start them before")
         if self._handled is None:
-            made = HandledGuests(self._folder / "logs", self._here, self._seed)
+            logs = self._folder / "logs"
+            made = HandledGuests(logs, self._here, self._seed, run_already=run_already)
             self._handled = made
             try:
                 made.open()

@@ -16,6 +16,9 @@ import pytest
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import run_command
 from stormcast.chaos.backends.run_id import RunId
+from stormcast.chaos.plugin.guests import GuestMaker
+from stormcast.chaos.plugin.live_cluster import Chaos
+from stormcast.node.core.errors import ConfigError, NodeError
 from tests.helpers.leaving_nothing import nothing_is_left
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -162,3 +165,33 @@ def test_it_goes_on_however_the_rig_ends(tmp_path: Path, lab: Lab, how: signal.S
         rig.send_signal(how)
         rig.wait()
     wait_for("SR")
+
+
+def test_in_pytest_they_are_struck_and_left_running(
+    lab: Lab, guest: GuestMaker, chaos: Chaos
+) -> None:
+    web = guest(target=f"netns:{lab.space('web')}", ready={"tcp": 8000, "within": "60s"})
+    reader = guest(target=f"pid:{lab.reader.pid}")
+    assert web.address == lab.address
+    asks = "import socket, sys; socket.create_connection((sys.argv[1], 8000), 2)"
+    reader.run(sys.executable, "-c", asks, web.address)
+    with pytest.raises(ConfigError, match="none does: their networks are apart"):
+        guest("sleep 9")
+    with chaos.partition([web], [reader]) as parted:
+        with pytest.raises(AssertionError):
+            reader.run(sys.executable, "-c", asks, web.address)
+        assert parted.bites > 0
+    with chaos.pause(web) as paused:
+        pass
+    assert paused.bites == 1
+    reader.run(sys.executable, "-c", asks, web.address)
+    with pytest.raises(ConfigError, match="crash: what runs already is not started again"):
+        chaos.kill(web)
+    with pytest.raises(ConfigError, match="before the first fault"):
+        guest(target=f"netns:{lab.space('reader')}")
+    assert (web.is_alive, reader.is_alive) == (True, True)
+
+
+def test_in_pytest_one_that_is_not_there_is_said(guest: GuestMaker) -> None:
+    with pytest.raises(NodeError, match="there is no such network namespace"):
+        guest(target="netns:no-such-namespace")
