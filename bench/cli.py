@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
 from stormcast.exits import Exit
@@ -14,10 +16,21 @@ WHAT: Final = {
     "idle": "memory and threads of members that do nothing",
     "table": "all of these against their goals (make bench)",
     "sweep": "how cost grows with members, size, loss and delay",
+    "faults": "from the request for a fault until it is in force, and back",
     "core": "full stacks in memory",
     "sim": "the simulator",
     "pairs": "this tree beside another commit, in turns",
 }
+MODULES: Final = {
+    "table": "table_cli",
+    "sweep": "table_cli",
+    "faults": "in_force",
+    "core": "memory_cli",
+    "sim": "memory_cli",
+    "pairs": "pairs_cli",
+}
+"""The module that measures each, if it is not that of members."""
+MEMBERS: Final = "members_cli"
 
 
 def bench(argv: list[str]) -> int:
@@ -26,22 +39,12 @@ def bench(argv: list[str]) -> int:
         case ["-h" | "--help", *_]:
             print(_usage(), end="")
             return Exit.HOLDS
-        case ["core" | "sim" as what, *words]:
-            from bench import memory_cli  # noqa: PLC0415 the simulator is not needed by the others
-
-            return memory_cli.bench(what, words)
-        case ["pairs", *words]:
-            from bench import pairs_cli  # noqa: PLC0415 as above
-
-            return pairs_cli.bench(words)
-        case ["table" | "sweep" as what, *words]:
-            from bench import table_cli  # noqa: PLC0415 as above
-
-            return table_cli.bench(what, words)
         case [what, *words] if what in WHAT:
-            from bench import members_cli  # noqa: PLC0415 as above
-
-            return members_cli.bench(what, words)
+            # Only now: the simulator is not needed by those that measure members.
+            measure: Callable[[str, list[str]], int] = import_module(
+                f"bench.{MODULES.get(what, MEMBERS)}"
+            ).bench
+            return measure(what, words)
     wrong = f"nothing to measure named {argv[0]!r}" if argv else "name what to measure"
     print(f"{_usage()}\nstormcast bench: error: {wrong}", file=sys.stderr)
     return Exit.USAGE

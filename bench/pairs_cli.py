@@ -14,7 +14,7 @@ from bench.pairs import PARTS, SEALED, Row, checked_out, measure_in, measure_pai
 from stormcast.exits import Exit
 
 
-def bench(argv: list[str]) -> int:
+def bench(_what: str, argv: list[str]) -> int:
     """Measure this tree beside another commit."""
     args = _parser().parse_args(argv)
     parts = SEALED if args.encrypt else PARTS
