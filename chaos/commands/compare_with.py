@@ -55,9 +55,13 @@ def compare_with(argv: list[str]) -> int:
     args = _arguments(argv)
     try:
         _check(args)
-        if why := what_is_missing() or missing(*jgroups_member.ARTIFACTS):
+        if why := missing(*jgroups_member.ARTIFACTS):
             raise Unsupported(why)
         jgroups_member.classes()
+        if args.fetch:
+            return Exit.HOLDS
+        if why := what_is_missing():
+            raise Unsupported(why)
         features = features_here()
         played, left_out = contests(args.only, features)
         if not played and not left_out:
@@ -93,6 +97,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         default=[],
         metavar="WORD",
         help="scenarios with this in their name; may be repeated",
+    )
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="fetch the peer's jars and compile its member, which are kept, and play nothing",
     )
     parser.add_argument(
         "--out",

@@ -54,7 +54,7 @@ def why_not() -> str | None:
     """Why this machine has no JGroups for a test, which fetches nothing."""
     there = [artifact for artifact in ARTIFACTS if (jars.cache() / artifact.file).exists()]
     if len(there) < len(ARTIFACTS):
-        return "jars were not fetched yet: stormcast compare-with jgroups --only resync"
+        return "jars were not fetched yet: stormcast compare-with jgroups --fetch"
     return jars.missing(*ARTIFACTS)
 
 
