@@ -24,7 +24,15 @@ from stormcast.chaos.backends.netns.running import what_is_missing
 from stormcast.chaos.campaigns.versus.contests import Contest, LeftOut, contests
 from stormcast.chaos.campaigns.versus.page import cells, check_place, written
 from stormcast.chaos.campaigns.versus.playing import play_all
-from stormcast.chaos.campaigns.versus.rows import STORMCAST, Row, read_rows
+from stormcast.chaos.campaigns.versus.rows import (
+    STORMCAST,
+    Row,
+    lines_of,
+    merged,
+    read_rows,
+    read_store,
+    store_of,
+)
 from stormcast.chaos.commands.arguments import add_json, add_seed, parser_of
 from stormcast.chaos.commands.output import (
     RUNS,
@@ -114,7 +122,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "--write",
         type=Path,
         metavar="FILE",
-        help="write the results into a page, at its markers: all that DIR has",
+        help="write the results into a page, at its markers: all that DIR has, and of what it has "
+        "not, what the file beside the page (.jsonl) has kept from before",
     )
     add_seed(parser)
     add_json(parser)
@@ -137,6 +146,8 @@ def _compare(
     out: Path,
     features: dict[str, str | None],
 ) -> int:
+    # Before anything is played: a page whose rows are damaged is not written.
+    kept = [] if args.write is None else read_store(store_of(args.write))
     say(f"seed {args.seed}, {len(played)} times two runs, kept in {out}")
     say_leftovers(NETNS)
     total = 2 * len(played)
@@ -146,15 +157,16 @@ def _compare(
         progress(f"{len(done)} of {total}: {contest.name} on {contest.stack}, {system}")
 
     with _interrupts() as interrupts:
-        for row in play_all(played, args.seed, out, features, begins):
+        for row in play_all(played, args.seed, out, features, begins, _about(args.seed)):
             if interrupts:
                 # It came when the run could not be cut short in order: this one is unknown.
                 raise KeyboardInterrupt
             done.append(row)
     end_progress()
     if args.write is not None:
-        rows = read_rows(out)
-        page = written(args.write.read_text(), rows, _not_played(rows, features), _about(args.seed))
+        rows = merged(kept, read_rows(out))
+        page = written(args.write.read_text(), rows, _not_played(rows, features))
+        write_whole(store_of(args.write), lines_of(rows))
         write_whole(args.write, page)
     if args.json:
         print(json.dumps([asdict(row) for row in done]))

@@ -19,9 +19,13 @@ from stormcast.chaos.campaigns.versus.rows import (
     STORMCAST,
     Row,
     directory_of,
+    lines_of,
+    merged,
     pairs_of,
     read_row,
     read_rows,
+    read_store,
+    store_of,
     write_row,
 )
 from stormcast.chaos.commands import compare_with as command
@@ -53,6 +57,7 @@ OURS = Row(
     packets=1200,
     bytes=98_700,
     seconds=12.5,
+    about="Somewhere.",
 )
 THEIRS = replace(
     OURS,
@@ -222,7 +227,7 @@ def test_a_line_has_both_sides() -> None:
 def test_the_page_has_table_witness_and_what_was_not_played() -> None:
     text = f"# Title\n{page.BEGIN}\nof yesterday\n{page.END}\nthe end\n"
     left_out = [LeftOut("heartbeats-lost", "a rule")]
-    new = page.written(text, [OURS, THEIRS], left_out, "Somewhere.")
+    new = page.written(text, [OURS, THEIRS], left_out)
     assert new.startswith(f"# Title\n{page.BEGIN}\n\nSomewhere.\n\n| scenario | stack |")
     assert "| a-partition | udp | holds | 2.06 s |" in new
     assert "- G3 violated: multicast 41 was delivered after 39" in new
@@ -230,9 +235,28 @@ def test_the_page_has_table_witness_and_what_was_not_played() -> None:
     assert "| heartbeats-lost | a rule |" in new
     assert new.endswith(f"{page.END}\nthe end\n")
     assert "of yesterday" not in new
-    assert page.written(new, [OURS, THEIRS], left_out, "Somewhere.") == new
+    assert page.written(new, [OURS, THEIRS], left_out) == new
     with pytest.raises(ConfigError, match="FILE has no place for the results: put"):
         page.check_place("# Title", "FILE")
+
+
+def test_a_page_keeps_what_was_measured_before_and_says_with_what(tmp_path: Path) -> None:
+    text = f"{page.BEGIN}\n{page.END}\n"
+    store = store_of(tmp_path / "page.md")
+    assert (store.name, read_store(store)) == ("page.jsonl", [])
+    store.write_text(lines_of([OURS, THEIRS]))
+    new = replace(OURS, scenario="b-crash", about="Elsewhere.")
+    again = replace(THEIRS, verdict="unknown", about="Elsewhere.")
+    better = replace(OURS, packets=7, about="Elsewhere.")
+    rows = merged(read_store(store), [new, again, better])
+    assert rows == [better, THEIRS, new], "what is unknown takes the place of no verdict"
+    assert merged([again], [replace(again, packets=3)])[0].packets == 3
+    said = page.written(text, rows, [])
+    assert "\n\nElsewhere.\n\na-partition: Somewhere.\n\n|" in said
+    assert "| a-partition | udp | holds | 2.06 s | 7 |" in said
+    store.write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"page\.jsonl is damaged: .* restore it"):
+        read_store(store)
 
 
 # -- The command ---------------------------------------------------------------------------------
@@ -281,7 +305,9 @@ def test_what_this_machine_lacks_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "what_is_missing", lambda: None)
+    for name in ("what_is_missing", "missing"):
+        monkeypatch.setattr(command, name, lambda *_: None)
+    monkeypatch.setattr(command.jgroups_member, "classes", lambda: "jars")
     monkeypatch.setattr(command, lacking, lambda *_: "no javac: install a JDK")
     assert command.compare_with(["jgroups"]) == 3
     assert capsys.readouterr().err == "unsupported: no javac: install a JDK\n"

@@ -20,12 +20,12 @@ def check_place(page: str, name: str) -> None:
         raise ConfigError(f"{name} has no place for the results: put {BEGIN} and {END} there")
 
 
-def written(page: str, rows: Sequence[Row], left_out: Sequence[LeftOut], about: str) -> str:
-    """Return the page with these results between its markers; `about`: where they were measured."""
+def written(page: str, rows: Sequence[Row], left_out: Sequence[LeftOut]) -> str:
+    """Return the page with these results between its markers."""
     check_place(page, "the page")
     before, _, rest = page.partition(BEGIN)
     _old, _, after = rest.partition(END)
-    parts = [about, "\n".join(_table(rows)), _violations(rows), _left_out(left_out)]
+    parts = [_about(rows), "\n".join(_table(rows)), _violations(rows), _left_out(left_out)]
     text = "\n\n".join(filter(None, parts))
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
@@ -59,6 +59,17 @@ def _table(rows: Sequence[Row]) -> list[str]:
     header, *lines = cells(rows)
     rule = tuple("---" for _cell in header)
     return [f"| {' | '.join(line)} |" for line in (header, rule, *lines)]
+
+
+def _about(rows: Sequence[Row]) -> str:
+    """Return where, and with what, rows were measured: what most of them were, and then others."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(row.about, []).append(row.scenario)
+    (first, _of), *others = sorted(names.items(), key=lambda one: -len(one[1]))
+    return "\n\n".join(
+        [first, *(f"{', '.join(sorted(set(of)))}: {about}" for about, of in others)]
+    ).strip()
 
 
 def _violations(rows: Sequence[Row]) -> str:

@@ -28,10 +28,15 @@ Begins = Callable[[Contest, str], None]
 
 
 def play_all(
-    contests: Iterable[Contest], seed: int, out: Path, features: Features, begins: Begins
+    contests: Iterable[Contest],
+    seed: int,
+    out: Path,
+    features: Features,
+    begins: Begins,
+    about: str = "",
 ) -> Iterator[Row]:
     """Play each contest by both; yields a row per run. What `out` has a row of is not played again,
-    unless that one proves nothing."""
+    unless that one proves nothing. `about`: where, and with what, it is played."""
     for contest in contests:
         for system in SYSTEMS:
             directory = out / directory_of(contest.name, contest.stack, system)
@@ -44,7 +49,7 @@ def play_all(
             if (directory / BEGUN).exists():
                 rmtree(directory)
             begins(contest, system)
-            yield _play(contest, system, seed, directory, features)
+            yield _play(contest, system, seed, directory, features, about)
 
 
 def backend_of(system: str, stack: str, features: Features) -> CountedBackend:
@@ -52,12 +57,14 @@ def backend_of(system: str, stack: str, features: Features) -> CountedBackend:
     return JGroupsBackend(stack, features) if system == JGROUPS else CountedBackend(features)
 
 
-def _play(contest: Contest, system: str, seed: int, directory: Path, features: Features) -> Row:
+def _play(
+    contest: Contest, system: str, seed: int, directory: Path, features: Features, about: str
+) -> Row:
     backend = backend_of(system, contest.stack, features)
     outcome = run_on(backend, contest.scenario, seed, out=directory)
     if outcome.run.is_cut_short:
         raise KeyboardInterrupt
     traffic = backend.traffic
-    row = row_of(outcome, contest.stack, system, traffic.packets, traffic.bytes)
+    row = row_of(outcome, contest.stack, system, traffic.packets, traffic.bytes, about)
     write_row(row, directory)
     return row

@@ -36,12 +36,14 @@ class Row:
     """Whether anything was healed."""
     packets: int
     bytes: int
-    seconds: float
-    """How long the scenario took, from its begin to its end."""
+    seconds: float | None
+    """How long the scenario took, from its begin to its end; None: nobody kept it."""
     findings: list[tuple[str, str, str]] = field(default_factory=list)
     """Guarantee, verdict and detail of each finding that does not hold."""
     witness: list[str] = field(default_factory=list)
     """The lines that prove the violations."""
+    about: str = ""
+    """Where, and with what, it was measured."""
 
     @property
     def sum(self) -> str:
@@ -50,7 +52,9 @@ class Row:
         return " ".join([self.verdict, *broken])
 
 
-def row_of(outcome: RunOutcome, stack: str, system: str, packets: int, size: int) -> Row:
+def row_of(
+    outcome: RunOutcome, stack: str, system: str, packets: int, size: int, about: str
+) -> Row:
     """Return the row of a run."""
     found = [one for one in outcome.judgement.findings if one.verdict is not Verdict.HOLDS]
     run = outcome.run
@@ -68,6 +72,7 @@ def row_of(outcome: RunOutcome, stack: str, system: str, packets: int, size: int
         seconds=run.seconds,
         findings=[(one.guarantee, str(one.verdict), one.detail) for one in found],
         witness=[f"{one.guarantee}: {line}" for one in found for line in one.witness],
+        about=about,
     )
 
 
@@ -84,16 +89,60 @@ def write_row(row: Row, directory: Path) -> None:
 def read_row(path: Path) -> Row:
     """Read a row; ConfigError if the file is none."""
     try:
-        said: dict[str, Any] = json.loads(path.read_text())
-        said["findings"] = [tuple(one) for one in said["findings"]]
-        return Row(**said)
-    except (ValueError, TypeError, KeyError):
+        return _row(path.read_text())
+    except _NO_ROW:
         raise ConfigError(f"{path} is no row of a comparison: remove its folder") from None
 
 
 def read_rows(out: Path) -> list[Row]:
     """Read all rows that are below a directory, by scenario, stack and system."""
-    rows = [read_row(path) for path in out.glob(f"*/{ROW}")]
+    return _sorted(read_row(path) for path in out.glob(f"*/{ROW}"))
+
+
+def store_of(page: Path) -> Path:
+    """Return the file beside a page that keeps the rows of which the page was written."""
+    return page.with_suffix(".jsonl")
+
+
+def read_store(path: Path) -> list[Row]:
+    """Read the rows that a page was written of; none if nobody has written it yet."""
+    if not path.exists():
+        return []
+    try:
+        return [_row(line) for line in path.read_text().splitlines()]
+    except _NO_ROW:
+        raise ConfigError(
+            f"{path} is damaged: a line of it is no row of a comparison; restore it, or remove it "
+            "and play everything again"
+        ) from None
+
+
+def lines_of(rows: Iterable[Row]) -> str:
+    """Return rows as the text of such a file."""
+    return "".join(f"{json.dumps(asdict(row))}\n" for row in rows)
+
+
+def merged(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Return all rows, the new ones in place of those kept; one that proves nothing takes the place
+    of none that does."""
+    found = {(row.scenario, row.stack, row.system): row for row in kept}
+    for row in new:
+        place = (row.scenario, row.stack, row.system)
+        if row.verdict != "unknown" or found.get(place, row).verdict == "unknown":
+            found[place] = row
+    return _sorted(found.values())
+
+
+_NO_ROW: Final = (ValueError, TypeError, KeyError)
+
+
+def _row(text: str) -> Row:
+    said: dict[str, Any] = json.loads(text)
+    said["findings"] = [tuple(one) for one in said["findings"]]
+    return Row(**said)
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row.scenario, row.stack, SYSTEMS.index(row.system)))
 
 
