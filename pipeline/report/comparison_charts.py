@@ -30,6 +30,9 @@ _BARS: Final[Mapping[str, float]] = {HOLDS: 8.0, UNKNOWN: 16.0, VIOLATED: 24.0}
 """The height of a verdict's bar in pixels; any other verdict is as unknown."""
 _STRIP: Final = 32.0
 """Pixels from one strip of verdicts to the next."""
+_HALF_NUMBER: Final = 30.0
+"""Pixels for half of a number below an axis."""
+_MILLION: Final = 1_000_000
 _GAP_FROM: Final = 3.0
 """Bars of so many pixels have a hairline between them."""
 
@@ -91,7 +94,7 @@ def _whisker(side: int, spread: Spread, x: Linear, top: float) -> Markup:
     return tag(
         "g",
         tag("text", LETTERS[side], class_="label", x=x.start - 16, y=y + 4, text_anchor="end"),
-        tag("text", spread.text, class_="label", x=x.start, y=top + 13),
+        tag("text", spread.text, class_="label in-front", x=x.start, y=top + 13),
         line,
         mark(side, x(spread.middle), y),
     )
@@ -102,8 +105,16 @@ def _values_below(x: Linear, bottom: float) -> Iterator[Markup]:
     for value in scales.ticks(x.high, int((x.end - x.start) / PIXELS_PER_TICK)):
         at = x(value)
         yield tag("line", class_="hair", x1=at, x2=at, y1=0.0, y2=bottom)
-        text = quantities.significant(value)
-        yield tag("text", text, class_="tick", x=at, y=bottom + 17, text_anchor="middle")
+        # At the right edge there is no room for half of a long number.
+        anchor = "middle" if x.end - at > _HALF_NUMBER else "end"
+        yield tag("text", _tick(value), class_="tick", x=at, y=bottom + 17, text_anchor=anchor)
+
+
+def _tick(value: float) -> str:
+    """Format a value beside an axis, where seven digits have no room."""
+    if value < _MILLION:
+        return quantities.significant(value)
+    return f"{quantities.significant(value / _MILLION)}{quantities.THIN_SPACE}million"
 
 
 def course(compared: Comparison, figure: Figure, width: Width) -> Markup:
@@ -117,7 +128,7 @@ def course(compared: Comparison, figure: Figure, width: Width) -> Markup:
     y = Linear(0.0, scales.round_up(most), chart.bottom, chart.top)
     return chart.svg(
         f"{figure.name}, by window",
-        chart.axes.values(y),
+        *chart.values(y),
         *(chart.line(side, values, y) for side, values in enumerate(found)),
         *_key_of_sides(width),
     )
@@ -162,7 +173,15 @@ class _Windows:
 
     def svg(self, about: str, *marks: Markup) -> Markup:
         height = self.bottom + AXIS
-        return _svg(self.width, height, about, *marks, *self._numbers())
+        # The axis is first: a mark at 0 is seen before it.
+        return _svg(self.width, height, about, *self._numbers(), *marks)
+
+    def values(self, y: Linear) -> Iterator[Markup]:
+        """Yield the hairlines and values at the left."""
+        for value in scales.ticks(y.high, 3):
+            if value:
+                yield self.axes.hairline(y(value))
+            yield self.axes.tick(y(value), _tick(value))
 
     def line(self, side: int, values: Mapping[int, float], y: Linear) -> Markup:
         """Return a line from each place to the next, and a dot at each; a place without a value is
@@ -237,7 +256,7 @@ def _key_of_sides(width: Width) -> Iterator[Markup]:
 
 
 def _key_of_verdicts(width: Width) -> Iterator[Markup]:
-    at = width.pixels - width.right - 210.0
+    at = width.pixels - width.right - 215.0
     for verdict, height in _BARS.items():
         # As on the strips, in half the size.
         top = 13.0 - height / 2
@@ -245,4 +264,4 @@ def _key_of_verdicts(width: Width) -> Iterator[Markup]:
             "rect", class_=f"window {tone(verdict)}", x=at, y=top, width=10.0, height=height / 2
         )
         yield tag("text", verdict, class_="label", x=at + 15.0, y=13.0)
-        at += 70.0
+        at += 30.0 + 6.5 * len(verdict)

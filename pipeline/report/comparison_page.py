@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stormcast.pipeline.report import quantities
-from stormcast.pipeline.report.comparison import Comparison, Figure, Side
+from stormcast.pipeline.report.comparison import Comparison, Figure, Side, Spread
 from stormcast.pipeline.report.comparison_charts import LETTERS, course, medians, sign, strips
 from stormcast.pipeline.report.markup import Markup, join, tag
 from stormcast.pipeline.report.page import chip, figure, page, section, table
@@ -16,6 +16,13 @@ from stormcast.pipeline.report.run_files import HOLDS, rank
 
 TOLD: Final = 50
 """The most windows that are listed because one side does not hold there."""
+_NONE: Final = "has none"
+_SURE: Final = f"95{quantities.THIN_SPACE}%"
+_ABOUT_INTERVALS: Final = (
+    "Below, each mark beside a letter is a median over windows. The line through it is an "
+    "interval that holds the median of all windows of such a storm with a probability of "
+    f"{_SURE} or more. B / A is the median of B by that of A; it has no interval."
+)
 
 
 def comparison_page(compared: Comparison) -> str:
@@ -47,11 +54,11 @@ def _lead(compared: Comparison) -> str:
     if compared.is_of_soaks:
         counts = [len(side.verdicts) for side in compared.sides]
         first, second = (quantities.counted(count, "window") for count in counts)
-        windows = f"{first} each" if first == second else f"{first} of A, {second} of B"
-        return f"Two soaks side by side: {windows}."
+        windows = f"{first} each" if first == second else f"A has {first}, B {second}"
+        return f"Two soaks: {windows}."
     if any(side.is_soak for side in compared.sides):
-        return "A soak and a run side by side."
-    return "Two runs side by side, with one value each."
+        return "A soak and a run."
+    return "Two runs, with one value each."
 
 
 # -- What was compared -----------------------------------------------------------------------------
@@ -61,7 +68,7 @@ def _sides(compared: Comparison) -> Markup:
     first, second = compared.sides
     head = [
         tag("th", ""),
-        *(tag("th", sign(number), f"{letter}") for number, letter in enumerate(LETTERS)),
+        *(tag("th", sign(number), letter) for number, letter in enumerate(LETTERS)),
     ]
     names = dict.fromkeys([*first.facts, *second.facts])
     rows = [
@@ -74,6 +81,7 @@ def _sides(compared: Comparison) -> Markup:
         "What was compared",
         "What both have in common stands in the middle.",
         table("sides", head, rows),
+        tag("p", _ABOUT_INTERVALS, class_="note quiet") if compared.is_of_soaks else None,
         id_="sides",
     )
 
@@ -95,10 +103,12 @@ def _tally(side: Side) -> Iterator[Markup]:
 
 
 def _verdicts(compared: Comparison) -> Markup:
+    same = (
+        "Windows of one number play the same part of the storm. " if not compared.warnings else ""
+    )
     return section(
         "Verdicts",
-        "Window by window: both sides play the same storm in windows of the same number. A higher "
-        "bar is a worse verdict; no bar, no such window.",
+        f"{same}A higher bar is a worse verdict; where no bar is, the side has no such window.",
         figure(*(strips(compared, width) for width in WIDTHS), caption=_shared(compared)),
         _bad(compared),
         id_="verdicts",
@@ -159,8 +169,8 @@ def _of_medians(one: Figure) -> str:
         return "Value" if _counts(one) == [1, 1] else "Median: there are too few for an interval"
     if not all(intervals):
         letter = LETTERS[intervals.index(False)]
-        return f"Median, with an interval of 95 %: {letter} has too few for one"
-    return "Median, with an interval of 95 %"
+        return f"Median, with an interval of {_SURE}: {letter} has too few for one"
+    return f"Median, with an interval of {_SURE}"
 
 
 def _counts(one: Figure) -> Sequence[int]:
@@ -174,20 +184,25 @@ def _by_window(compared: Comparison) -> str:
 
 def _not_drawn(compared: Comparison) -> Markup | None:
     rows = [
-        tag("tr", tag("td", one.name), *(tag("td", spread.text) for spread in one.spreads))
+        tag("tr", tag("td", one.name), *(tag("td", _text(spread)) for spread in one.spreads))
         for one in compared.figures
         if not one.is_of_both
     ]
     rows += [
-        tag("tr", tag("td", name), tag("td", "-"), tag("td", "-")) for name in compared.of_neither
+        tag("tr", tag("td", name), tag("td", _NONE), tag("td", _NONE))
+        for name in compared.of_neither
     ]
     if not rows:
         return None
     head = [tag("th", text) for text in ("figure", *LETTERS)]
     return section(
         "Not drawn",
-        "What a side has not is nothing to draw. Members are weighed where they are processes: "
+        "A figure is drawn where both sides have it. Members are weighed where they are processes: "
         "in the simulator they have no memory of their own.",
         table("not-drawn", head, rows),
         id_="not-drawn",
     )
+
+
+def _text(spread: Spread) -> str:
+    return _NONE if spread.middle is None else spread.text
