@@ -154,12 +154,12 @@ def _compare_sides(args: argparse.Namespace, report: Report) -> int:
     if len(args.sides) != TWO:
         raise ConfigError(f"{len(args.sides)} directories: name two, or none")
     first, second = map(read_side, args.sides)
-    warnings = warnings_of(first, second)
-    if args.page is not None:
-        report(args.page, page_of(first, second))
-    for warning in warnings:
-        say(warning)
     lines = lines_of(first, second)
+    if args.page is not None:
+        # Before the table: what cannot be written is one line, and nothing beside it.
+        report(args.page, page_of(first, second, lines))
+    for warning in warnings_of(first, second):
+        say(warning)
     if args.json:
         verdicts = [dict(first.verdicts), dict(second.verdicts)]
         figures = [line.as_json() for line in lines]

@@ -90,10 +90,19 @@ class Line:
         first, second = map(median, self.values)
         return second / first if first else None
 
+    @cached_property
+    def intervals(self) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+        """By side, bounds of the median; None: there are too few values."""
+        # Of thousands of windows they take a second, so they are computed once.
+        first, second = (
+            interval(values) if len(values) >= FEWEST else None for values in self.values
+        )
+        return first, second
+
     @property
     def cells(self) -> tuple[str, str, str]:
         """Both sides, and the ratio, in words."""
-        first, second = map(_median_in_words, self.values)
+        first, second = map(_median_in_words, self.values, self.intervals)
         return first, second, "" if self.ratio is None else f"{self.ratio:.2f}"
 
     def as_json(self) -> dict[str, Any]:
@@ -101,22 +110,22 @@ class Line:
         sides = [
             {
                 "median": median(values) if values else None,
-                "interval": list(interval(values)) if len(values) >= FEWEST else None,
+                "interval": list(bounds) if bounds is not None else None,
                 "parts": len(values),
             }
-            for values in self.values
+            for values, bounds in zip(self.values, self.intervals, strict=True)
         ]
         return {"figure": self.name, "first": sides[0], "second": sides[1], "ratio": self.ratio}
 
 
-def _median_in_words(values: Sequence[float]) -> str:
+def _median_in_words(values: Sequence[float], bounds: tuple[float, float] | None) -> str:
     if not values:
         return "-"
     middle = in_words(median(values))
-    if len(values) < FEWEST:
+    if bounds is None:
         return middle
-    low, high = interval(values)
-    return f"{middle} ({in_words(low)} to {in_words(high)})"
+    low, high = map(in_words, bounds)
+    return f"{middle} ({low} to {high})"
 
 
 def read_side(path: Path) -> Side:
@@ -244,30 +253,27 @@ def warnings_of(first: Side, second: Side) -> list[str]:
 
 def lines_of(first: Side, second: Side) -> list[Line]:
     """Return all figures that one of the sides has."""
-    return [line for line in _all_lines(first, second) if any(line.values)]
-
-
-def page_of(first: Side, second: Side) -> dict[str, Any]:
-    """Return all that the page of two sides shows, as JSON: the figures as the table has them, and
-    their values by part."""
-    lines = _all_lines(first, second)
-    return {
-        "warnings": warnings_of(first, second),
-        "sides": [first.as_json(), second.as_json()],
-        "figures": [
-            {**line.as_json(), "cells": list(line.cells), "by_part": list(map(list, line.by_part))}
-            for line in lines
-            if any(line.values)
-        ],
-        "of_neither": [line.name for line in lines if not any(line.values)],
-    }
-
-
-def _all_lines(first: Side, second: Side) -> list[Line]:
-    return [
+    lines = [
         Line(name=name, by_part=(_values(first, of), _values(second, of)))
         for name, of in _FIGURES.items()
     ]
+    return [line for line in lines if any(line.values)]
+
+
+def page_of(first: Side, second: Side, lines: Sequence[Line]) -> dict[str, Any]:
+    """Return all that the page of two sides shows, as JSON: the figures as the table has them, and
+    their values by part."""
+    figures = [
+        {**line.as_json(), "cells": list(line.cells), "by_part": list(map(list, line.by_part))}
+        for line in lines
+    ]
+    names = {line.name for line in lines}
+    return {
+        "warnings": warnings_of(first, second),
+        "sides": [first.as_json(), second.as_json()],
+        "figures": figures,
+        "of_neither": [name for name in _FIGURES if name not in names],
+    }
 
 
 def _values(side: Side, of: Callable[[Part], float | None]) -> tuple[float | None, ...]:

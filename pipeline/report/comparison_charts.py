@@ -33,6 +33,8 @@ _STRIP: Final = 32.0
 _HALF_NUMBER: Final = 30.0
 """Pixels for half of a number below an axis."""
 _MILLION: Final = 1_000_000
+_SMALL_FROM: Final = 60
+"""Above so many places dots are small: others would cover each other."""
 _GAP_FROM: Final = 3.0
 """Bars of so many pixels have a hairline between them."""
 
@@ -192,9 +194,10 @@ class _Windows:
             path.append(f"{'L' if place - 1 in values else 'M'}{here}")
             dots.append(f"M{here}h0")
         class_ = CLASSES[side]
+        small = " small" if self.places.count > _SMALL_FROM else ""
         return join(
             tag("path", class_=f"line {class_}", d="".join(path)),
-            tag("path", class_=f"dots {class_}", d="".join(dots)),
+            tag("path", class_=f"dots {class_}{small}", d="".join(dots)),
         )
 
     def bar(self, letter: str, place: int, verdict: str, base: float) -> Markup:
@@ -224,13 +227,14 @@ class _Windows:
         # The words stand where the number of the first window would.
         yield tag("text", "window", class_="tick", x=0.0, y=self.bottom + 17)
         wanted = (self.x.end - self.x.start) / PIXELS_PER_TICK
-        step = max(1, round(scales.step_for(self.places.count / wanted)))
-        for place in range(0, self.places.count, step):
+        first, last = self.places.first, self.places.last
+        step = max(1, round(scales.step_for((last - first + 1) / wanted)))
+        for window in range(first, last + 1, step):
             yield tag(
                 "text",
-                quantities.count(self.places.first + place * self.places.shared),
+                quantities.count(window),
                 class_="tick",
-                x=self.x(place + 0.5),
+                x=self.x(self.places.place(window) + 0.5),
                 y=self.bottom + 17,
                 text_anchor="middle",
             )

@@ -123,8 +123,12 @@ def _shared(compared: Comparison) -> str | None:
 
 def _bad(compared: Comparison) -> Markup:
     first, second = (dict(zip(s.windows, s.verdicts, strict=True)) for s in compared.sides)
-    numbers = sorted(first.keys() | second.keys())
-    bad = [n for n in numbers if {first.get(n, HOLDS), second.get(n, HOLDS)} != {HOLDS}]
+    worst = {
+        number: min((first.get(number, HOLDS), second.get(number, HOLDS)), key=rank)
+        for number in first.keys() | second.keys()
+    }
+    bad = [number for number, verdict in worst.items() if verdict != HOLDS]
+    bad.sort(key=lambda number: (rank(worst[number]), number))
     if not bad:
         return tag("p", "Every window that was played holds.", class_="quiet")
     head = [tag("th", text) for text in ("window", *LETTERS)]

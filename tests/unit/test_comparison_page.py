@@ -20,7 +20,8 @@ WIDE, NARROW = 0, 1
 
 def page(first: Side, second: Side) -> str:
     """The page, by the way that the command takes: as JSON."""
-    return comparison_page(read_comparison(json.loads(json.dumps(page_of(first, second)))))
+    told = page_of(first, second, lines_of(first, second))
+    return comparison_page(read_comparison(json.loads(json.dumps(told))))
 
 
 def sides(tmp_path: Path, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> list[Side]:
@@ -210,6 +211,14 @@ def costs(frames: int) -> dict[str, float | None]:
     return {**dict.fromkeys(names, 0), "frames": frames, "resync": None}
 
 
+def test_of_many_bad_windows_the_worst_are_listed_first(tmp_path: Path) -> None:
+    bad = [a_window(number, 1, "unknown") for number in range(60)]
+    bad[57]["verdict"] = "violated"
+    told = section(page(*sides(tmp_path, windows(60), bad)), "Verdicts")
+    assert re.findall(r"<td>(\d+)</td>", told) == ["57", *map(str, range(49))]
+    assert "and 10 more" in told
+
+
 @pytest.mark.slow
 def test_many_windows_share_places_and_the_worst_of_them_is_shown(tmp_path: Path) -> None:
     """Three windows share a place; of 700 one is violated, and one beside it unknown."""
@@ -222,7 +231,7 @@ def test_many_windows_share_places_and_the_worst_of_them_is_shown(tmp_path: Path
     assert "B, window 699: holds" in chart
     assert chart.count("<title>A, ") == 234 <= MOST
     by_window = charts(text, "acks per 1,000")[2 + WIDE]
-    dots = re.findall(r'class="dots first-side" d="([^"]+)"', by_window)
+    dots = re.findall(r'class="dots first-side small" d="([^"]+)"', by_window)
     assert dots[0].count("M") == 234
     assert len(text) < 700_000
 
