@@ -49,8 +49,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "stormcast.attack:attack",
     ),
     "compare": (
-        "run one scenario on several protocols",
-        "stormcast.chaos.commands.compare:compare",
+        "lay two soaks or runs side by side, or run one scenario on several protocols",
+        "stormcast.compare:compare",
     ),
     "compare-with": (
         "play scenarios by members of a peer, such as JGroups, and judge both alike",

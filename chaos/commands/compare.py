@@ -6,10 +6,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from stormcast.chaos.campaigns.compare import compare as compare_generations
 from stormcast.chaos.campaigns.notes.answers import Answer, answers
@@ -32,20 +31,25 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
-from stormcast.chaos.session.samples import FEWEST, in_words, interval
-from stormcast.chaos.soak.beside import Line, Side, lines_of, read_side
+from stormcast.chaos.soak.beside import Line, Side, lines_of, page_of, read_side, warnings_of
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 from stormcast.whole import write_whole
 
 SEEDS: Final = 15
 TWO: Final = 2
+PAGES: Final = (".html", ".htm")
+Report = Callable[[Path, Mapping[str, Any]], None]
+"""Writes the page of two sides into a file, from what `page_of` tells of them."""
 
 
-def compare(argv: list[str]) -> int:
-    """Run `stormcast compare`: all generations on the scenario `storm`, or the notes' claims."""
+def compare(argv: list[str], report: Report) -> int:
+    """Run `stormcast compare`: two soaks or runs, all generations on the scenario `storm`, or the
+    notes' claims."""
     args = _arguments(argv)
     try:
+        if args.page is not None:
+            _check_page(args)
         if args.notes and args.sides:
             raise ConfigError("--notes plays runs of its own: name no directories")
         if args.notes:
@@ -53,7 +57,7 @@ def compare(argv: list[str]) -> int:
         if args.write or args.seeds is not None:
             raise ConfigError("--seeds and --write are of --notes, which is missing")
         if args.sides:
-            return _compare_sides(args)
+            return _compare_sides(args, report)
     except (ConfigError, OSError) as error:
         return refuse(error)
     if lacks(args.backend):
@@ -74,6 +78,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         type=Path,
         metavar="DIR",
         help="two directories that stormcast soak, or stormcast run, has left",
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE.html", help="draw the two directories on a page as well"
     )
     add_backend(parser)
     add_seed(parser)
@@ -129,14 +136,30 @@ def _compare_generations(args: argparse.Namespace) -> int:
     return Exit.of(worst(Verdict[row.verdict.upper()] for row in rows))
 
 
-def _compare_sides(args: argparse.Namespace) -> int:
+def _check_page(args: argparse.Namespace) -> None:
+    """Refuse a page of nothing, and a file that cannot be one, before anything is read."""
+    if args.notes or len(args.sides) != TWO:
+        raise ConfigError("--page is of two soaks or runs: name their two directories, no --notes")
+    # Any other file may be evidence, such as the windows of a soak.
+    if args.page.suffix not in PAGES:
+        raise ConfigError(f"--page {args.page}: name a file that ends in .html")
+    if not args.page.parent.is_dir():
+        raise ConfigError(f"--page {args.page}: {args.page.parent} is no directory: make it first")
+    if args.page.is_dir():
+        raise ConfigError(f"--page {args.page} is a directory: name a file in it")
+
+
+def _compare_sides(args: argparse.Namespace, report: Report) -> int:
     """Print the figures of two soaks or runs, whose verdicts were told before."""
     if len(args.sides) != TWO:
         raise ConfigError(f"{len(args.sides)} directories: name two, or none")
     first, second = map(read_side, args.sides)
-    if first.played != second.played:
-        say("they were not played alike: seed, members, loads, faults or network differ")
     lines = lines_of(first, second)
+    if args.page is not None:
+        # Before the table: what cannot be written is one line, and nothing beside it.
+        report(args.page, page_of(first, second, lines))
+    for warning in warnings_of(first, second):
+        say(warning)
     if args.json:
         verdicts = [dict(first.verdicts), dict(second.verdicts)]
         figures = [line.as_json() for line in lines]
@@ -146,6 +169,8 @@ def _compare_sides(args: argparse.Namespace) -> int:
     header = ("", str(first.path), str(second.path), "second / first")
     verdicts_row = ("verdicts", _verdicts(first), _verdicts(second), "")
     print(in_columns([header, verdicts_row, *map(_line, lines)]))
+    if args.page is not None:
+        print(f"page: {args.page}")
     return Exit.HOLDS
 
 
@@ -154,18 +179,7 @@ def _verdicts(side: Side) -> str:
 
 
 def _line(line: Line) -> tuple[str, ...]:
-    ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    return (line.name, *map(_values, line.values), ratio)
-
-
-def _values(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    middle = in_words(median(values))
-    if len(values) < FEWEST:
-        return middle
-    low, high = interval(values)
-    return f"{middle} ({in_words(low)} to {in_words(high)})"
+    return (line.name, *line.cells)
 
 
 def _answer_notes(args: argparse.Namespace) -> int:

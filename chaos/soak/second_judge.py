@@ -29,6 +29,21 @@ def with_second_judge(status: Mapping[str, Any], second: SecondJudge) -> dict[st
     }
 
 
+def disputed_windows(soak: Path) -> frozenset[int]:
+    """Return the windows of all chapters on which the judges disagree: each of them is unknown."""
+    path = soak / VERDICTS
+    # A line without its end is still being written, or will be removed.
+    whole, _newline, _rest = path.read_text().rpartition("\n") if path.is_file() else ("", "", "")
+    disputed = filter(_is_disputed, map(json.loads, whole.splitlines()))
+    return frozenset(
+        window for one in disputed for window in range(int(one["first"]), int(one["chapter"]) + 1)
+    )
+
+
+def _is_disputed(told: Mapping[str, Any]) -> bool:
+    return bool(told["judged"]) and not told["agrees"]
+
+
 class SecondJudge:
     """Reads the verdicts of the follower, each once, while it writes them."""
 
@@ -74,7 +89,7 @@ class SecondJudge:
             self._take(json.loads(line))
 
     def _take(self, told: dict[str, Any]) -> None:
-        is_disputed = bool(told["judged"]) and not told["agrees"]
+        is_disputed = _is_disputed(told)
         self._verdicts["unknown" if is_disputed else str(told["verdict"])] += 1
         if is_disputed:
             self._disagreements += 1

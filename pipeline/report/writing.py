@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from stormcast.pipeline.report.batch import Entry, batch_report
+from stormcast.pipeline.report.comparison import read_comparison
+from stormcast.pipeline.report.comparison_page import comparison_page
 from stormcast.pipeline.report.run_files import (
     BEGUN,
     HOLDS,
@@ -59,6 +61,11 @@ def write_soak(directory: Path) -> Path:
     path = directory / REPORT
     write_whole(path, soak_report(kept))
     return path
+
+
+def write_comparison(file: Path, told: Mapping[str, Any]) -> None:
+    """Write the page of two soaks or runs, of which `stormcast compare` tells."""
+    write_whole(file, comparison_page(read_comparison(told)))
 
 
 def runs_below(batch: Path) -> list[Path]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +11,8 @@ from stormcast.chaos.session.costs import costs_of
 from stormcast.chaos.session.outcome import write_run
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.soak.beside import lines_of, read_side
-from stormcast.chaos.soak.directory import SoakDirectory
-from stormcast.chaos.soak.storm_file import parse_storm
 from stormcast.node.core.errors import ConfigError
+from tests.helpers.soaks import a_soak, a_window, disputed
 
 RUN = """
 name: pair
@@ -25,7 +22,6 @@ network: {{loss: 1%}}
 workload:
   - {{do: unicast, from: n0, to: n1, count: 200, rate: 400/s, size: 16B, burst: 10}}
 """
-STORM = "cluster: {{members: 3, stack: {stack}}}\nkinds: [loss]\n"
 
 
 def a_run(folder: Path, unicast: str, seed: int = 1) -> Path:
@@ -33,27 +29,6 @@ def a_run(folder: Path, unicast: str, seed: int = 1) -> Path:
     folder.mkdir()
     write_run(outcome, folder)
     return folder
-
-
-def a_soak(folder: Path, stack: str, windows: list[dict[str, Any]], seed: int = 3) -> Path:
-    SoakDirectory(folder).begin(parse_storm(STORM.format(stack=stack)), seed, "sim")
-    (folder / "windows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in windows))
-    return folder
-
-
-def a_window(number: int, acks: int, verdict: str = "holds") -> dict[str, Any]:
-    costs = dict.fromkeys(
-        ("frames", "requests", "resent", "syncs", "unacked", "unacked_bytes"), number
-    )
-    return {
-        "window": number,
-        "verdict": verdict,
-        "seconds": 60.0,
-        "sent": 1000,
-        "faults": {},
-        "weights": {"n0-1": {"memory": 8 << 20}, "judge": {"memory": 99 << 20}},
-        "costs": {**costs, "acks": acks, "resync": None},
-    }
 
 
 def test_two_runs_have_the_figures_of_their_traces(tmp_path: Path) -> None:
@@ -102,6 +77,43 @@ def test_a_soak_of_an_older_version_has_nothing_to_compare(tmp_path: Path) -> No
     del old["costs"]
     with pytest.raises(ConfigError, match="its windows have no costs: an older version"):
         read_side(a_soak(tmp_path / "a", "udp", [old]))
+
+
+def test_a_window_about_which_the_judges_disagree_is_unknown(tmp_path: Path) -> None:
+    """Spark differs on the chapter of the windows 2 and 3, and has not judged that of window 4."""
+    soak = a_soak(tmp_path / "a", "udp", [a_window(n, 1) for n in range(1, 5)])
+    disputed(soak, 2, 3)
+    side = read_side(soak)
+    assert [part["verdict"] for part in side.parts] == ["holds", "unknown", "unknown", "holds"]
+    assert (side.verdicts, side.whole) == ({"holds": 2, "unknown": 2}, "unknown")
+
+
+def test_a_soak_as_a_whole_is_no_better_than_it_says_itself(tmp_path: Path) -> None:
+    soak = a_soak(tmp_path / "a", "udp", [a_window(1, 1)])
+    assert read_side(soak).whole == "holds"
+    (soak / "status.json").write_text('{"verdict": "unknown"}')
+    assert read_side(soak).whole == "unknown"
+    (soak / "status.json").write_text('{"verdict": "passed"}')
+    assert read_side(soak).whole == "unknown", "nobody knows what that word means"
+
+
+def test_a_window_that_broke_off_counts_among_verdicts_and_has_no_figures(tmp_path: Path) -> None:
+    broken = a_window(2, 1, "unknown")
+    del broken["costs"]
+    soak = a_soak(tmp_path / "a", "udp", [a_window(1, 1), broken])
+    side = read_side(soak)
+    assert side.verdicts == {"holds": 1, "unknown": 1}
+    (messages, *_others) = lines_of(side, side)
+    assert messages.by_part[0] == (1000.0, None)
+    assert messages.values[0] == (1000.0,)
+
+
+@pytest.mark.parametrize("cost", [float("nan"), float("inf"), "many"])
+def test_a_cost_that_is_no_number_is_refused(tmp_path: Path, cost: object) -> None:
+    window = a_window(1, 1)
+    window["costs"]["frames"] = cost
+    with pytest.raises(ConfigError, match="its files cannot be read"):
+        read_side(a_soak(tmp_path / "a", "udp", [window]))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty", "odd"])
