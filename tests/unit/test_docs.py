@@ -627,7 +627,7 @@ def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
 
 
 def test_the_example_of_guests_is_the_file_that_is_shown_to_fail() -> None:
-    example, of_images, found = re.findall(
+    example, of_images, found, of_pods = re.findall(
         r"^```yaml\n(.*?)^```", page("guests.md"), re.DOTALL | re.MULTILINE
     )
     told, shown = parse_guests(example), load_guests(ROOT / "examples/redis/failover.yaml")
@@ -635,6 +635,7 @@ def test_the_example_of_guests_is_the_file_that_is_shown_to_fail() -> None:
     whole_file = parse_guests(f"name: images\n{of_images}expect: {{ready_within: 9s}}\n")
     assert whole_file.guests[0].image == "redis:7"
     assert parse_guests(f"name: found\n{found}").targets["db"] == "compose:shop/db"
+    assert parse_guests(f"name: pods\n{of_pods}").targets["db"] == "pod:shop/db-0"
 
 
 def test_every_word_of_a_timeline_has_an_example() -> None:
