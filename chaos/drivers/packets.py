@@ -167,8 +167,9 @@ def load_early() -> None:
         with suppress(ImportError):
             layers()
 
-    # A daemon: a process that ends meanwhile does not wait for it.
-    threading.Thread(target=load, name="scapy", daemon=True).start()
+    # No daemon: a process that ends meanwhile waits a second for it. Python ends a daemon thread
+    # wherever it is, and now and then aborts at that.
+    threading.Thread(target=load, name="scapy").start()
 
 
 @cache

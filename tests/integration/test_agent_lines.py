@@ -116,7 +116,7 @@ def test_two_do_not_act_on_one_network(pair: Pair, tmp_path: Path) -> None:
         first.apply(narrow, 60.0)
         before = qdiscs(pair)
         assert "htb" in before
-        with pytest.raises(AgentError, match="another agent acts on this network"):
+        with pytest.raises(AgentError, match="another agent acts on the network of n1"):
             second.apply(cut(pair), 60.0)
         assert second.bites() == {}
         assert qdiscs(pair) == before
