@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -224,3 +225,20 @@ def test_no_packet_however_short_or_strange_upsets_anything(
         for own in ([], [packets.packed(DESTS[4]), packets.packed(DESTS[6])]):
             assert len(for_member(data, found, own)) == len(data)
         assert isinstance(corrupted(data, found, (drawn,)), bytes)
+
+
+def test_whoever_ends_while_scapy_is_loaded_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ends a daemon thread wherever it is, and aborts now and then."""
+    may_end, loads = threading.Event(), list[threading.Thread]()
+
+    def load() -> None:
+        loads.append(threading.current_thread())
+        may_end.wait(10.0)
+
+    monkeypatch.setattr(packets, "layers", load)
+    packets.load_early()
+    while not loads:
+        pass
+    assert not loads[0].daemon
+    may_end.set()
+    loads[0].join()
