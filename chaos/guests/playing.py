@@ -130,7 +130,15 @@ class _Player:
                 self._seen.doubts.append("the run was interrupted")
             self._end()
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Remove everything. An agent that cannot be told to end, as where its cluster does not
+        answer, ends by its lease: that takes nothing from what was seen but certainty."""
+        try:
             self._lab.close()
+        except BackendError as error:
+            self._seen.doubts.append(f"the end of the faults was not confirmed: {one_line(error)}")
 
     def _begin(self) -> None:
         # No fault acts yet; but the agent is there, and steps are not late because of it.

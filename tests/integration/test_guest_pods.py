@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.attack.finders import Finder
+from stormcast.chaos.attack.pod_agents import PodAgents
 from stormcast.chaos.attack.pods import Pods
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.guests import found_pods
 from stormcast.chaos.guests.playing import GuestOutcome, play_guests
 from stormcast.chaos.guests.scenario_file import load_guests
@@ -136,3 +138,20 @@ def test_a_cluster_that_says_nothing_proves_nothing(
     assert any(
         "the cluster has said nothing of pod" in one.detail for one in outcome.judgement.findings
     )
+
+
+def test_agents_that_cannot_be_told_to_end_take_no_evidence_away(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = PodAgents.close
+
+    def closed(agents: PodAgents) -> None:
+        close(agents)
+        raise BackendError("the agent of pod shop/n0: nobody answers")
+
+    monkeypatch.setattr(PodAgents, "close", closed)
+    outcome = town.play()
+    assert outcome.judgement.verdict == Verdict.UNKNOWN
+    said = " ".join(one.detail for one in outcome.judgement.findings)
+    assert "the end of the faults was not confirmed: the agent of pod shop/n0" in said
+    assert (town.folder / "run" / "verdict.json").exists()
