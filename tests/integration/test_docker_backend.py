@@ -90,7 +90,7 @@ def test_journals_and_logs_of_a_container_that_died_are_kept_and_its_end_is_know
     wait_for_group(backend)
     kill(daemon, names_of(daemon, "n1").keeper)
     with pytest.raises(
-        BackendError, match="started anew in the middle of the run|keeper of n1 does not answer"
+        BackendError, match=r"started anew in the middle of the run|keeper of n1 does not answer"
     ):
         backend.wait(PATIENCE)
     ends = [one for one in backend.exits() if one.name == "n1"]
