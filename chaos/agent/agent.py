@@ -13,7 +13,14 @@ from contextlib import asynccontextmanager
 from secrets import token_hex
 
 from stormcast.chaos.agent.network_claim import NetworkClaim
-from stormcast.chaos.drivers.base import Bites, Driver, DriverError, RanOutError, driver_of
+from stormcast.chaos.drivers.base import (
+    Bites,
+    Driver,
+    DriverError,
+    RanOutError,
+    acts,
+    driver_of,
+)
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
@@ -63,12 +70,14 @@ class Agent:
 
     async def _tried(self) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
+        had_claim = self._claim is not None and self._claim.is_held
         await self._take_claim()
         try:
             for driver in self.drivers:
                 found |= await driver.features()
         finally:
-            self._give_claim_back()
+            if not had_claim:
+                self._give_claim_back()
         return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -77,7 +86,9 @@ class Agent:
         self._check(state)
         async with self._lock, self._in_time():
             await self._end_if_over()
-            await self._take_claim()
+            # From the first fault on until all is cleared: what a fault has needed stays after it.
+            if acts(state):
+                await self._take_claim()
             self._extend(lease)
             try:
                 for driver in self.drivers:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.agent.endpoints import read_bites_untrusted
-from stormcast.chaos.drivers.base import Bites
-from stormcast.chaos.faults import Link
+from stormcast.chaos.drivers.base import Bites, acts
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.client import OK, NoAnswerError, ask
 from stormcast.node.core.errors import NodeError
@@ -57,7 +56,7 @@ class AgentClient:
     def apply(self, state: NetworkState, lease: float) -> None:
         """Bring the networks of the agent's sites into `state`, for `lease` seconds."""
         self._change("/apply", {"state": state.to_text(), "lease": lease})
-        self._acts = bool(state.faults) or state.base != Link()
+        self._acts = acts(state)
 
     def renew(self, lease: float) -> None:
         """Extend the lease of what `apply` set; LeaseLapsedError if it has lapsed."""

@@ -35,6 +35,11 @@ class NetworkClaim:
         self._address = f"\0{name}"
         self._held: ExitStack | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this agent has it."""
+        return self._held is not None
+
     async def take(self) -> None:
         """Take the claim, unless this agent has it; DriverError if another agent keeps it on one of
         these networks."""

@@ -75,6 +75,11 @@ class RanOutError(DriverError):
     """Faults ended in the kernel before they were renewed, so for a while nothing acted."""
 
 
+def acts(state: NetworkState) -> bool:
+    """Whether a state differs from the network as it is by itself."""
+    return bool(state.faults) or state.base != faults.Link()
+
+
 Run = Callable[[Sequence[str], str], Awaitable[str]]
 """Runs a program (arguments, standard input) and returns its output; DriverError if it fails.
 An example is `stormcast.chaos.drivers.running.run_command`."""

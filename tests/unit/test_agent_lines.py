@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
@@ -17,6 +18,7 @@ from stormcast.chaos.agent.lines import MAX_LINE, LineClient, serve_lines
 from stormcast.chaos.agent.network_claim import NetworkClaim
 from stormcast.chaos.agent.settings import site_of_lines
 from stormcast.chaos.drivers.base import DriverError, Site
+from stormcast.chaos.faults import Partition
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.answers import RefusedError, Table, as_json
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -167,7 +169,7 @@ def test_words_that_no_rule_of_the_kernel_could_have_are_refused(table: str, nam
 class Idle:
     """A driver that does nothing, and fails where it is told to."""
 
-    name = "idle"
+    name = "nft"
 
     def __init__(self, *, fails: bool = False) -> None:
         self._fails = fails
@@ -188,9 +190,8 @@ class Idle:
         return {}
 
 
-NOTHING = NetworkState(members=("n0",))
-
-
+NOTHING = NetworkState(members=("n0", "n1"))
+PARTED = replace(NOTHING, faults={"f1": Partition(groups=(("n0",), ("n1",)))})
 SITES = (Site(name="n0", addresses=()), Site(name="n1", addresses=()))
 """Two names of one network, which is no conflict."""
 
@@ -205,16 +206,16 @@ def test_one_agent_at_a_time_acts_on_a_network(monkeypatch: pytest.MonkeyPatch) 
 
     async def story() -> None:
         first, second = agents(2)
-        await first.apply(NOTHING, 60.0)
-        await first.apply(NOTHING, 60.0)
-        for attempt in (second.apply(NOTHING, 60.0), second.features()):
+        await first.apply(PARTED, 60.0)
+        await first.apply(PARTED, 60.0)
+        for attempt in (second.apply(PARTED, 60.0), second.features()):
             with pytest.raises(DriverError, match="another agent acts on the network of n0"):
                 await attempt
         await first.clear()
         assert await second.features() == {"partition": None}
-        await second.apply(NOTHING, 60.0)
+        await second.apply(PARTED, 60.0)
         with pytest.raises(DriverError, match="another agent acts"):
-            await first.apply(NOTHING, 60.0)
+            await first.apply(PARTED, 60.0)
         await second.close()
 
     asyncio.run(story())
@@ -223,13 +224,42 @@ def test_one_agent_at_a_time_acts_on_a_network(monkeypatch: pytest.MonkeyPatch) 
 def test_a_claim_ends_with_the_lease_and_with_a_state_that_failed() -> None:
     async def story() -> None:
         first, second = agents(2)
-        await first.apply(NOTHING, 0.02)
-        await second.apply(NOTHING, 60.0)
+        await first.apply(PARTED, 0.02)
+        await second.apply(PARTED, 60.0)
         assert first.lapses == 1
         await second.close()
         broken, other = agents(2, fails=True)
         for agent in (broken, other, broken):
             with pytest.raises(DriverError, match="no nft"):
-                await agent.apply(NOTHING, 60.0)
+                await agent.apply(PARTED, 60.0)
+
+    asyncio.run(story())
+
+
+def test_an_agent_without_a_fault_so_far_keeps_nobody_from_acting() -> None:
+    async def story() -> None:
+        run, attack = agents(2)
+        await run.apply(NOTHING, 60.0)
+        await attack.apply(PARTED, 60.0)
+        await run.apply(NOTHING, 60.0)
+        await run.close()
+        await attack.close()
+
+    asyncio.run(story())
+
+
+def test_what_is_tried_while_faults_act_does_not_end_their_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network_claim, "WAIT_SECONDS", 0.02)
+
+    async def story() -> None:
+        first, second = agents(2)
+        await first.apply(PARTED, 60.0)
+        await first.features()
+        await first.apply(NOTHING, 60.0)
+        with pytest.raises(DriverError, match="another agent acts"):
+            await second.apply(PARTED, 60.0)
+        await first.close()
 
     asyncio.run(story())
