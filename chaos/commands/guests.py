@@ -65,7 +65,8 @@ def replay_guests(kept: KeptRun, *, as_json: bool, page_of: Report | None) -> in
                 f"{kept.directory}: the folder of its scenario, {folder}, is gone; stormcast run "
                 f"{file} takes what its commands name from beside that copy"
             )
-        return parse_guests(file.read_text(), str(folder / file.name))
+        name = Path(str(kept.verdict.get("file") or file)).name
+        return parse_guests(file.read_text(), str(folder / name))
 
     def compared(outcome: GuestOutcome) -> tuple[str, Exit]:
         now = outcome.judgement.verdict

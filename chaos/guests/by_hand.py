@@ -15,7 +15,7 @@ from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.faults import Names
 from stormcast.chaos.guests.lab import ZERO, Lab
 from stormcast.chaos.guests.nemesis import GuestNemesis
-from stormcast.chaos.guests.scenario import Guest, GuestScenario
+from stormcast.chaos.guests.scenario import Guest, GuestScenario, is_pod_word
 from stormcast.chaos.guests.scenario_file import guest_actions, read_guest, why_not_of_others
 from stormcast.chaos.histories.judging import judge
 from stormcast.chaos.histories.reading import read_history_untrusted
@@ -100,7 +100,10 @@ class HandledGuests:
         its start."""
         require(not self._acts, "name all guests that run already before the first fault begins")
         names = (*(one.name for one in self._specs), name)
-        self._specs.append(read_guest(name, PlainItem(dict(words), "guest"), names))
+        guest = read_guest(name, PlainItem(dict(words), "guest"), names)
+        kinds = {is_pod_word(one.target or "") for one in (*self._specs, guest)}
+        require(len(kinds) == 1, "guests of one test are all pods, or none is; write two tests")
+        self._specs.append(guest)
         self.lab.close()
         self._take(names)
         try:

@@ -24,9 +24,9 @@ from stormcast.chaos.faults import Names
 from stormcast.node.core.errors import NodeError
 
 
-class FoundNetwork:
-    """The networks of guests that run already, as a lab uses them. Their client has this machine's
-    own network, on which no fault acts."""
+class OthersNetworks:
+    """The networks of guests that run already. Their client has this machine's own network, on
+    which no fault acts."""
 
     def __init__(self, targets: Mapping[str, str]) -> None:
         """`targets`: the word for each guest, by its name."""
@@ -36,13 +36,54 @@ class FoundNetwork:
         self.found: dict[str, Target] = {}
         self.finder = Finder()
         self._words = targets
+
+    def find(self) -> None:
+        """Find all guests; BackendError if one is not there, or is several."""
+        for name, word in self._words.items():
+            try:
+                targets = self.finder.find(word)
+            except TargetError as error:
+                raise BackendError(str(error)) from None
+            if len(targets) > 1:
+                ways = ", ".join(one.what for one in targets)
+                raise BackendError(
+                    f"{name}: {word} is more than one: {ways}; write one guest for each"
+                )
+            self.found[name] = targets[0]
+
+    def targets(self) -> list[Target]:
+        """Return the targets under the names of the guests."""
+        return [
+            replace(one, word=name, what=f"{name} ({one.what})", near=())
+            for name, one in self.found.items()
+        ]
+
+    def remove(self) -> None:
+        """Let go of them."""
+        self.finder.close()
+
+    def processes(self, _name: str) -> list[int]:
+        """Return the processes that belong to a name because of their network: none, for the
+        network of the client is that of all."""
+        return []
+
+    def kill_all(self, _name: str) -> list[int]:
+        """Kill nobody, for the same reason."""
+        return []
+
+
+class FoundNetwork(OthersNetworks):
+    """Networks on this machine, as a lab uses them."""
+
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        super().__init__(targets)
         self._sites: dict[str, Site] = {}
 
     def make(self) -> None:
         """Find all guests; BackendError if one is not there, or cannot be told from another."""
-        self.found = found_by(self.finder, self._words)
+        self.find()
         try:
-            sites = sites_of([named(name, one) for name, one in self.found.items()], run_command)
+            sites = sites_of(self.targets(), run_command)
         except TargetError as error:
             raise BackendError(str(error)) from None
         self._sites = {site.name: site for site in sites}
@@ -55,48 +96,19 @@ class FoundNetwork:
         """Return a guest as a lab uses it."""
         return FoundGuest(name, self.found[name], self.finder, folder)
 
-    def remove(self) -> None:
-        """Let go of them."""
-        self.finder.close()
-
     def address(self, name: str) -> str:
         """Return the address of a guest."""
-        addresses = self._sites[name].addresses
-        return next((one for one in addresses if ":" not in one), addresses[0])
+        return first_of(self._sites[name].addresses)
 
     def inside(self, name: str, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the words that run a program in the network of a guest, or of the client."""
         site = self._sites.get(name)
         return tuple(argv) if site is None else ("nsenter", f"--net={site.netns}", *argv)
 
-    def processes(self, _name: str) -> list[int]:
-        """Return the processes that belong to a name because of their network: none, for the
-        network of the client is that of all."""
-        return []
 
-    def kill_all(self, _name: str) -> list[int]:
-        """Kill nobody, for the same reason."""
-        return []
-
-
-def found_by(finder: Finder, words: Mapping[str, str]) -> dict[str, Target]:
-    """Return the target of each name; BackendError if one is not there, or is several."""
-    found: dict[str, Target] = {}
-    for name, word in words.items():
-        try:
-            targets = finder.find(word)
-        except TargetError as error:
-            raise BackendError(str(error)) from None
-        if len(targets) > 1:
-            ways = ", ".join(one.what for one in targets)
-            raise BackendError(f"{name}: {word} is more than one: {ways}; write one guest for each")
-        found[name] = targets[0]
-    return found
-
-
-def named(name: str, target: Target) -> Target:
-    """Return a target under the name of a guest."""
-    return replace(target, word=name, what=f"{name} ({target.what})", near=())
+def first_of(addresses: Names) -> str:
+    """Return the address that a command is told: of IPv4 if there is one."""
+    return next((one for one in addresses if ":" not in one), addresses[0])
 
 
 class OthersGuest:

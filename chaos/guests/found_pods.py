@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.attack.finders import Finder
 from stormcast.chaos.attack.on_pods import NO_PAUSE
 from stormcast.chaos.attack.pod_agents import PodAgents, chosen_image
-from stormcast.chaos.attack.targets import PodName, Target, TargetError
+from stormcast.chaos.attack.targets import PodName, TargetError
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.any_pods import AnyPods, NoSuchPodError
-from stormcast.chaos.backends.run_id import RunId
-from stormcast.chaos.faults import Names
-from stormcast.chaos.guests.found import OthersGuest, found_by, named
+from stormcast.chaos.guests.found import OthersGuest, OthersNetworks, first_of
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 
@@ -27,35 +24,26 @@ SILENCE_SECONDS: Final = 10.0
 """A cluster that says nothing of a pod for so long ends the run: nobody knows whether it lives."""
 
 
-class FoundPods:
-    """The pods of a run, as a lab uses them. Their client has this machine's own network."""
+class FoundPods(OthersNetworks):
+    """The pods of a run, as a lab uses them."""
 
     def __init__(self, targets: Mapping[str, str]) -> None:
-        """`targets`: the word for each guest, by its name."""
-        self.run = RunId.next()
-        self.spaces: Names = ()
-        """Namespaces that the lab has made: none."""
-        self.found: dict[str, Target] = {}
-        self._finder = Finder()
-        self._words = targets
+        super().__init__(targets)
         self._watch: PodWatch | None = None
 
     def make(self) -> None:
         """Find all guests; BackendError if one is not there, or cannot be told from another."""
-        self.found = found_by(self._finder, self._words)
+        self.find()
         pods: dict[PodName, str] = {}
         for name in self.found:
             if (other := pods.setdefault(self.pod(name), name)) != name:
                 raise BackendError(f"{name} and {other} are one pod; name another for one of them")
-        self._watch = PodWatch(
-            self._finder.pods.cluster, {name: self.pod(name) for name in self.found}
-        )
+        self._watch = PodWatch(self.finder.pods.cluster, {name: pod for pod, name in pods.items()})
         self._watch.start()
 
     def agent(self, _folder: Path) -> PodAgents:
         """Return what does faults to their networks."""
-        targets = [named(name, target) for name, target in self.found.items()]
-        return PodAgents(self._finder.pods.cluster, targets, chosen_image())
+        return PodAgents(self.finder.pods.cluster, self.targets(), chosen_image())
 
     def guest(self, name: str, folder: Path) -> PodGuest:
         """Return a guest as a lab uses it."""
@@ -65,7 +53,7 @@ class FoundPods:
         """Let go of them."""
         if self._watch is not None:
             self._watch.stop()
-        self._finder.close()
+        super().remove()
 
     @property
     def watch(self) -> PodWatch:
@@ -76,25 +64,16 @@ class FoundPods:
     def pod(self, name: str) -> PodName:
         """Return the pod that a guest is."""
         pod = self.found[name].pod
-        assert pod is not None, "files name pods alone, or none"
+        assert pod is not None, "the guests of a lab are all pods, or none is"
         return pod
 
     def address(self, name: str) -> str:
         """Return the address of a guest."""
-        addresses = self.pod(name).addresses
-        return next((one for one in addresses if ":" not in one), addresses[0])
+        return first_of(self.pod(name).addresses)
 
     def inside(self, _name: str, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the words that run a program: on this machine, for nobody starts one in a pod."""
         return tuple(argv)
-
-    def processes(self, _name: str) -> list[int]:
-        """Return the processes of a name on this machine that are known by their network: none."""
-        return []
-
-    def kill_all(self, _name: str) -> list[int]:
-        """Kill nobody, for the same reason."""
-        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from stormcast.chaos.attack.finders import Finder
 from stormcast.chaos.attack.pod_agents import PodAgents
 from stormcast.chaos.attack.pods import Pods
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.guests import found_pods
+from stormcast.chaos.guests import found, found_pods
 from stormcast.chaos.guests.playing import GuestOutcome, play_guests
 from stormcast.chaos.guests.scenario_file import load_guests
 from stormcast.chaos.oracles.verdict import Verdict
@@ -80,7 +80,7 @@ class Town:
 def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     with Pair() as pair, ExitStack() as undo:
         made = Town(pair, tmp_path, undo)
-        monkeypatch.setattr(found_pods, "Finder", lambda: Finder(pods=Pods(made.cluster.opened)))
+        monkeypatch.setattr(found, "Finder", lambda: Finder(pods=Pods(made.cluster.opened)))
         yield made
 
 

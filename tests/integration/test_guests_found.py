@@ -177,6 +177,8 @@ def test_in_pytest_they_are_struck_and_left_running(
     reader.run(sys.executable, "-c", asks, web.address)
     with pytest.raises(ConfigError, match="none does: their networks are apart"):
         guest("sleep 9")
+    with pytest.raises(ConfigError, match="all pods, or none is"):
+        guest(target="pod:web-0")
     with chaos.partition([web], [reader]) as parted:
         with pytest.raises(AssertionError):
             reader.run(sys.executable, "-c", asks, web.address)
