@@ -203,11 +203,13 @@ def broken_record(
     traces tell it."""
     evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
     facts = facts_of(evidence, evidence.begin)
+    # If not even a member had started, nobody noted when the run began.
+    has_begun = evidence.rig.begin is not None or bool(evidence.members)
     return RunRecord(
         traces=traces,
         evidence=evidence,
         events=facts.events,
-        seconds=max(0.0, round(evidence.rig.end - evidence.begin, 9)) if traces else 0.0,
+        seconds=max(0.0, round(evidence.rig.end - evidence.begin, 9)) if has_begun else 0.0,
         sent=facts.sent,
         delivered=facts.delivered,
         bites={},

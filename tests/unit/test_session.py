@@ -945,6 +945,21 @@ def test_a_network_that_is_lost_in_the_middle_leaves_what_was_written(tmp_path: 
     assert (said["verdict"], said["complete"]) == ("unknown", False)
 
 
+def test_a_run_that_breaks_off_before_a_member_stands_lasted_for_no_time(tmp_path: Path) -> None:
+    """Real backends count from when the machine was started."""
+
+    class Lapsed(Noting):
+        def now(self) -> float:
+            return super().now() + 3500.0
+
+        def start(self, name: str) -> None:
+            raise BackendError("the lease has lapsed")
+
+    run = play_it(scenario_of(PAIR), tmp_path, Lapsed())
+
+    assert (run.broke_off, run.seconds) == ("the lease has lapsed", 0.0)
+
+
 def test_members_that_could_not_be_frozen_leave_no_traces_to_judge(tmp_path: Path) -> None:
     """They go on while their journals are fetched, so these end at different times."""
 
