@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.stream.Collectors;
 import org.jgroups.Address;
 import org.jgroups.MergeView;
@@ -31,6 +32,11 @@ final class Inbox implements Receiver {
     private final Map<Long, Payloads> payloads = new HashMap<>();
     private final Map<Integer, Long> counts = new TreeMap<>();
     private final Map<Integer, String> senders = new HashMap<>();
+    /**
+     * Fair: who calls first is written first. Several threads of JGroups may call at one time, and a
+     * plain lock may let the last of them in before the others.
+     */
+    private final ReentrantLock turns = new ReentrantLock(true);
     private long received, bytes, strangers;
 
     Inbox(Trace trace, Names names, long seed, Flaw flaw) {
@@ -42,8 +48,17 @@ final class Inbox implements Receiver {
 
     @Override
     public void receive(Message message) {
-        synchronized (trace) {
-            flaw.pass(message, names.address().equals(message.getSrc()), this::take);
+        inTurn(() -> flaw.pass(message, names.address().equals(message.getSrc()), this::take));
+    }
+
+    private void inTurn(Runnable write) {
+        turns.lock();
+        try {
+            synchronized (trace) {
+                write.run();
+            }
+        } finally {
+            turns.unlock();
         }
     }
 
@@ -90,24 +105,26 @@ final class Inbox implements Receiver {
 
     @Override
     public void viewAccepted(View view) {
-        synchronized (trace) {
-            List<Address> members = flaw.members(view.getMembers(), names.address());
-            List<Integer> there = new ArrayList<>();
-            members.forEach(each -> there.add(Names.shortOf(each)));
-            boolean isMerge = view instanceof MergeView;
-            windows.forEach((peer, window) -> {
-                if (isMerge || !there.contains(peer)) window.end(isMerge ? "merge" : "view", names.view());
-            });
-            names.install(view);
-            long number = view.getViewId().getId();
-            var installed = new Event(Trace.VIEW).stream(isMerge ? Trace.MERGE : 0)
-                .peer(Names.shortOf(view.getCreator())).view((int) number).count(members.size()).lo(number)
-                .text(there.stream().map(each -> String.format("%08x", each)).collect(Collectors.joining(",")));
-            trace.write(installed);
-            if (flaw == Flaw.AGAIN) trace.write(installed);
-            for (int peer : there)
-                if (peer != names.me()) windows.computeIfAbsent(peer, each -> new Window(trace, each)).begin();
-        }
+        inTurn(() -> install(view));
+    }
+
+    private void install(View view) {
+        List<Address> members = flaw.members(view.getMembers(), names.address());
+        List<Integer> there = new ArrayList<>();
+        members.forEach(each -> there.add(Names.shortOf(each)));
+        boolean isMerge = view instanceof MergeView;
+        windows.forEach((peer, window) -> {
+            if (isMerge || !there.contains(peer)) window.end(isMerge ? "merge" : "view", names.view());
+        });
+        names.install(view);
+        long number = view.getViewId().getId();
+        var installed = new Event(Trace.VIEW).stream(isMerge ? Trace.MERGE : 0)
+            .peer(Names.shortOf(view.getCreator())).view((int) number).count(members.size()).lo(number)
+            .text(there.stream().map(each -> String.format("%08x", each)).collect(Collectors.joining(",")));
+        trace.write(installed);
+        if (flaw == Flaw.AGAIN) trace.write(installed);
+        for (int peer : there)
+            if (peer != names.me()) windows.computeIfAbsent(peer, each -> new Window(trace, each)).begin();
     }
 
     /** Have windows that brought nothing written, too. */
