@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stormcast.pipeline.files import Files
     from stormcast.pipeline.judgement import Judgement
     from stormcast.pipeline.measured import Breach
+    from stormcast.pipeline.stored_run import Results
     from stormcast.pipeline.verdict import Verifier
 
 VERIFY: Final = "verify"
@@ -42,10 +43,23 @@ class Task:
     """The run's directory."""
     apart: Path | None = None
     """The directory for results; None: `verify` in the run's directory."""
+    results: Results | None = None
+    """Copies results to the store in which the run lies; None: it lies in none, or they go to a
+    directory apart."""
 
     @property
     def out(self) -> Path:
         return self.apart or self.directory / VERIFY
+
+    @property
+    def place(self) -> str:
+        """Where the results are, in the words of whoever named the run."""
+        return str(self.out) if self.results is None else self.results.place(self.out)
+
+    def keep(self, result: Path) -> None:
+        """Copy a result to the store of the run, if it is in one."""
+        if self.results is not None:
+            self.results.put(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +69,8 @@ class Order:
     tasks: Sequence[Task]
     shown: Callable[[str], str]
     """Returns a line as it may be shown: names and texts of traces may hold anything."""
+    named: Callable[[str], str] = str
+    """Returns a text with the names of runs as they were asked for, in place of those of copies."""
     master: str = "local[*]"
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark, in place of ours."""
@@ -131,7 +147,9 @@ def _judge(spark: SparkSession, order: Order, files: Files) -> Exit:
     try:
         tables, defects = load(spark, files)
         verifier = Verifier(tables, order.questions, say)
-        judgements = verifier.judge(defects)
+        doubts = {one.run: one.doubts for one in order.questions if one.doubts}
+        known = {run: (*doubts.get(run, ()), *defects.get(run, ())) for run in {*doubts, *defects}}
+        judgements = [_named(order, one) for one in verifier.judge(known)]
     except Exception as error:
         check_spark(spark, error)
         raise
@@ -148,6 +166,11 @@ def _judge(spark: SparkSession, order: Order, files: Files) -> Exit:
     return Exit.UNKNOWN if unwritten and code is Exit.HOLDS else code
 
 
+def _named(order: Order, judgement: Judgement) -> Judgement:
+    findings = (replace(one, detail=order.named(one.detail)) for one in judgement.findings)
+    return replace(judgement, findings=tuple(findings))
+
+
 def write_verdicts(
     tasks: Sequence[Task], judgements: Sequence[Judgement]
 ) -> Iterator[tuple[str, str]]:
@@ -161,8 +184,18 @@ def write_verdicts(
                 (task.out / older).unlink(missing_ok=True)
             shutil.rmtree(task.out / VIOLATIONS, ignore_errors=True)
             write_whole(task.out / VERDICT, json.dumps(judgement.as_json(), indent=2) + "\n")
-        except OSError as error:
+            _keep_verdict(task)
+        except (OSError, VerifyError) as error:
             yield task.question.run, one_line(error)
+
+
+def _keep_verdict(task: Task) -> None:
+    """Copy a verdict to the store of its run, in place of all that an older one has left there."""
+    if task.results is not None:
+        for older in (METRICS, VERDICT):
+            task.results.remove(task.out / older)
+        task.results.remove_folder(task.out / VIOLATIONS)
+    task.keep(task.out / VERDICT)
 
 
 def write_violations(order: Order, verifier: Verifier, judgements: Sequence[Judgement]) -> None:
@@ -170,6 +203,8 @@ def write_violations(order: Order, verifier: Verifier, judgements: Sequence[Judg
     for task, judgement in zip(order.tasks, judgements, strict=True):
         try:
             verifier.write_violations(judgement, task.out / VIOLATIONS)
+            if (task.out / VIOLATIONS).exists():
+                task.keep(task.out / VIOLATIONS)
         except Exception as error:  # noqa: BLE001 whatever goes wrong, the others' are written
             verifier.check_spark(error)
             run = task.question.run
@@ -189,6 +224,7 @@ def _measure(order: Order, verifier: Verifier, breaches: Mapping[str, tuple[Brea
             if run in measured:
                 metrics = replace(measured[run], breaches=breaches.get(run, ()))
                 metrics.write(task.out / METRICS)
+                task.keep(task.out / METRICS)
         except Exception as error:  # noqa: BLE001 whatever it was, the others have theirs
             failed[run] = one_line(error)
         if run in failed:
@@ -218,7 +254,7 @@ def tell(
     failed = unwritten or {}
     for task, judgement in zip(order.tasks, judgements, strict=True):
         why = failed.get(task.question.run)
-        where = f"written to {task.out}" if why is None else f"not written: {why}"
+        where = f"written to {task.place}" if why is None else f"not written: {why}"
         if order.as_json:
             print(json.dumps(judgement.as_json()))
             if why is not None:

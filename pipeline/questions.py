@@ -94,5 +94,7 @@ class Question:
     """Whether it ended before its time, so that what was expected might still have happened."""
     own: tuple[Finding, ...] = ()
     """The findings of the run's own oracles."""
+    doubts: tuple[str, ...] = ()
+    """Reasons why its traces prove nothing, whatever they say."""
     about: dict[str, Any] = field(default_factory=dict)
     """Further facts for the verdict: where it comes from."""

@@ -47,12 +47,10 @@ from stormcast.pipeline.questions import (
 )
 from stormcast.pipeline.report.run_files import OF_OTHERS, UNJUDGED
 from stormcast.pipeline.report.writing import write_report, write_soak
+from stormcast.pipeline.store import SCHEMES, Url, read_url
+from stormcast.pipeline.stored_run import OF, PARQUET, Fetched, Results, StoredRun, scratch
 from stormcast.whole import write_whole
 
-PARQUET: Final = "parquet"
-OF: Final = "of"
-"""A file beside the Parquet files: the digest of what they were made from, and of the code that
-made them."""
 KEPT: Final = ("seed", "fate", "backend")
 """Keys of the run's own verdict that are repeated in that of Spark."""
 _OTHERS: Final = {
@@ -79,6 +77,13 @@ class _Run:
 
     path: Path
     name: str
+    stored: StoredRun | None = None
+    """The run in a store of which the directory is a copy; None: it is none."""
+
+    @property
+    def shown(self) -> str:
+        """The run as it was asked for."""
+        return str(self.stored.url if self.stored else self.path)
 
 
 def verify_quietly(paths: Sequence[Path]) -> Exit:
@@ -102,20 +107,22 @@ def verify(argv: list[str]) -> int:
     _check(parser, args)
     if args.follow is not None:
         return _follow(args)
+    fetched = Fetched()
     with ExitStack() as held:
         try:
             session.check_pyspark()
             session.check_java()
-            tasks = _tasks(args, held)
+            tasks = _tasks(args, fetched, held)
         except (CannotError, ExportError) as error:
-            _refuse(error)
+            _refuse(error, fetched)
             return Exit.UNKNOWN
         except (VerifyError, NodeError, OSError) as error:
-            _refuse(error)
+            _refuse(error, fetched)
             return Exit.USAGE
         order = cli.Order(
             tasks=tasks,
-            shown=printable,
+            shown=lambda text: printable(fetched.named(text)),
+            named=fetched.named,
             master=args.master,
             settings=dict(args.conf),
             tables=args.tables,
@@ -125,24 +132,50 @@ def verify(argv: list[str]) -> int:
         return cli.verify(order)
 
 
-def _refuse(error: Exception) -> None:
-    cli.say("\n".join(map(printable, str(error).splitlines())))
+def _refuse(error: Exception, fetched: Fetched | None = None) -> None:
+    said = fetched.named(str(error)) if fetched else str(error)
+    cli.say("\n".join(map(printable, said.splitlines())))
 
 
-def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
+def _tasks(args: argparse.Namespace, fetched: Fetched, held: ExitStack) -> list[cli.Task]:
     """Return what is to be verified. The directories that it is written to are locked as long as
     `held` is open: two that verify one run would remove each other's files."""
-    runs = _named(args.runs)
+    runs = _named(_directories(args, fetched, held), fetched)
     _lock((run.path for run in runs), held)
-    questions = [_question(run) for run in runs]
+    results = {} if args.out else {run.path: fetched.results(run.path) for run in runs}
+    questions = [_question(run, results=results.get(run.path)) for run in runs]
     aparts = [args.out / _file_name(run) if args.out else None for run in runs]
     for apart in filter(None, aparts):
         apart.mkdir(parents=True, exist_ok=True)
     _lock(filter(None, aparts), held)
     return [
-        cli.Task(question=question, directory=run.path, apart=apart)
+        cli.Task(
+            question=question,
+            directory=run.path,
+            apart=apart,
+            results=results.get(run.path),
+        )
         for run, question, apart in zip(runs, questions, aparts, strict=True)
     ]
+
+
+def _directories(args: argparse.Namespace, fetched: Fetched, held: ExitStack) -> list[Path]:
+    """Return the directories of runs, those of runs in a store fetched, for as long as `held` is
+    open."""
+    places: list[Path | Url] = args.runs
+    urls = [place for place in places if isinstance(place, Url)]
+    # A path that leads nowhere is refused before anything is fetched.
+    _named([place for place in places if isinstance(place, Path)])
+    for url in urls:
+        if urls.count(url) > 1:
+            raise VerifyError(f"{url} is named twice")
+    if not urls:
+        return [place for place in places if isinstance(place, Path)]
+    held.enter_context(sigterm_interrupts())
+    is_local = args.master.startswith("local")
+    into = held.enter_context(scratch(args.tables, is_local=is_local))
+    copies = iter(fetched.fetch(urls, into, lambda text: cli.say(printable(text))))
+    return [next(copies) if isinstance(place, Url) else place for place in places]
 
 
 def _lock(directories: Iterable[Path], held: ExitStack) -> None:
@@ -156,7 +189,8 @@ def _lock(directories: Iterable[Path], held: ExitStack) -> None:
 
 
 def _report(task: cli.Task) -> None:
-    write_report(task.directory, task.apart)
+    about = task.question.about["run"]
+    task.keep(write_report(task.directory, task.apart, about if read_url(about) else ""))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -167,7 +201,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         usage="%(prog)s [options] RUN [RUN ...]\n       %(prog)s [options] --follow SOAK",
     )
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=_place,
+        metavar="RUN",
+        help="a run directory, or a run in an object store, s3a://BUCKET/PATH",
+    )
     parser.add_argument(
         "--follow",
         type=Path,
@@ -186,14 +226,29 @@ def _parser() -> argparse.ArgumentParser:
     add_spark_settings(parser)
     parser.add_argument(
         "--tables",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="keep computed tables in DIR, which all hosts of the master see, so that none is lost "
         "with a worker (default: each worker keeps its own)",
     )
-    parser.add_argument("--out", type=Path, help="write to DIR/RUN, not to RUN/verify")
+    parser.add_argument("--out", type=_folder, help="write to DIR/RUN, not to RUN/verify")
     parser.add_argument("--json", action="store_true", help="one JSON object per run")
     return parser
+
+
+def _place(text: str) -> Path | Url:
+    try:
+        return read_url(text) or Path(text)
+    except VerifyError as error:
+        raise argparse.ArgumentTypeError(printable(str(error))) from None
+
+
+def _folder(text: str) -> Path:
+    if text.startswith(SCHEMES):
+        raise argparse.ArgumentTypeError(
+            "it is a directory; the results of a run in a store go there where --out is not given"
+        )
+    return Path(text)
 
 
 def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -261,8 +316,8 @@ def _tell_nobody(_text: str) -> None:
     """Tell nobody that a run is exported: of chapters there are too many."""
 
 
-def _named(paths: Sequence[Path]) -> list[_Run]:
-    """Runs by the name of their directory, or by their path where two have the same."""
+def _named(paths: Sequence[Path], fetched: Fetched | None = None) -> list[_Run]:
+    """Runs by the name of their directory, or by their path or URL where two have the same."""
     for path in paths:
         if not path.is_dir():
             raise VerifyError(f"{path} is no directory: name what stormcast run has left")
@@ -277,9 +332,10 @@ def _named(paths: Sequence[Path]) -> list[_Run]:
         if whole.count(path) > 1:
             raise VerifyError(f"{path} is named twice")
     names = [path.name for path in whole]
+    stored = [fetched.get(path) if fetched else None for path in kept]
     return [
-        _Run(path, name if names.count(name) == 1 else str(here))
-        for path, here, name in zip(kept, whole, names, strict=True)
+        _Run(path, name if names.count(name) == 1 else str(one.url if one else here), one)
+        for path, here, name, one in zip(kept, whole, names, stored, strict=True)
     ]
 
 
@@ -290,23 +346,29 @@ def _file_name(run: _Run) -> str:
 # -- Parquet ---------------------------------------------------------------------------------------
 
 
-def _exported(run: _Run, digest: str, tell: Callable[[str], None]) -> Path:
+def _exported(
+    run: _Run, digest: str, tell: Callable[[str], None], results: Results | None = None
+) -> Path:
     """The Parquet files of a run, made anew where they are missing or not of its traces."""
     directory, sources = run.path / PARQUET, find_sources(run.path)
     if not sources:
         if any(directory.glob("*.parquet")):
             return directory
-        raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
+        raise VerifyError(f"{run.shown} holds no traces: name what stormcast run has left")
     if _is_fresh(run, directory, sources, digest):
         return directory
-    tell(printable(f"exporting {run.path}"))
+    tell(printable(f"exporting {run.shown}"))
     part = run.path / f".{PARQUET}"
     shutil.rmtree(part, ignore_errors=True)
-    for _file in export(sources, part, run.name, member_names(sources), []):
+    named = run.stored.named if run.stored else str
+    for _file in export(sources, part, run.name, member_names(sources), [], named):
         pass
     (part / OF).write_text(f"{_made_of(digest)}\n")
+    is_stored = _says_of(directory, digest)
     shutil.rmtree(directory, ignore_errors=True)
     part.rename(directory)
+    if results is not None and not is_stored:
+        results.put(directory)
     return directory
 
 
@@ -315,10 +377,15 @@ def _made_of(digest: str) -> str:
     return f"{digest} {versions()['code']}"
 
 
+def _says_of(directory: Path, digest: str) -> bool:
+    """Whether `of` beside Parquet files says that they are of these traces, and by this code."""
+    of = directory / OF
+    return of.is_file() and of.read_text(errors="replace").strip() == _made_of(digest)
+
+
 def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str) -> bool:
     """Whether all files of a directory were made of these traces, and under this name."""
-    of = directory / OF
-    if not of.is_file() or of.read_text().strip() != _made_of(digest):
+    if not _says_of(directory, digest):
         return False
     if {path.stem for path in directory.glob("*.parquet")} != {source.label for source in sources}:
         return False
@@ -333,12 +400,14 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
 # -- What a run says of itself ---------------------------------------------------------------------
 
 
-def _question(run: _Run, tell: Callable[[str], None] = cli.say) -> Question:
+def _question(
+    run: _Run, tell: Callable[[str], None] = cli.say, results: Results | None = None
+) -> Question:
     """Return the question about a run: the guarantees that its scenario promises, or all that can
-    be judged. Say if its traces are exported."""
+    be judged. Say if its traces are exported; `results` puts them into the store of the run."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
-        cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
+        cli.say(printable(f"{run.shown}/verdict.json {OF_OTHERS}: it is not believed"))
         own = {"findings": [_OTHERS], **_NO_END}
     elif not own and (run.path / BEGUN).is_file():
         own = {"findings": [_UNJUDGED], **_NO_END}
@@ -346,11 +415,11 @@ def _question(run: _Run, tell: Callable[[str], None] = cli.say) -> Question:
     scenario = _scenario(run.path)
     bites = own.get("min_bites")
     about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
-    about["run"] = str(run.path)
+    about["run"] = run.shown
     about |= {key: value for key, value in own.items() if key in KEPT} | {KEY: digest}
     return Question(
         run=run.name,
-        traces=_exported(run, digest, tell),
+        traces=_exported(run, digest, tell, results),
         guarantees=tuple(scenario.guarantees) if scenario else None,
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,
@@ -358,6 +427,7 @@ def _question(run: _Run, tell: Callable[[str], None] = cli.say) -> Question:
         is_complete=own.get("complete") is not False,
         is_interrupted=own.get("interrupted", not own) is not False,
         own=found,
+        doubts=run.stored.doubts if run.stored else (),
         about=about,
     )
 

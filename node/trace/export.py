@@ -8,7 +8,7 @@ because Spark knows no others: 32 bits become 64, and 64 bits keep their bits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from math import isfinite
@@ -124,10 +124,16 @@ class Exported:
 
 
 def export(
-    sources: list[Source], out: Path, run: str, names: Mapping[int, str], notes: list[str]
+    sources: list[Source],
+    out: Path,
+    run: str,
+    names: Mapping[int, str],
+    notes: list[str],
+    named: Callable[[str], str] = str,
 ) -> Iterator[Exported]:
     """Write one file per trace to a directory that is new or empty; yield each when written. Of a
-    trace that is there twice, the first is written, and its notes name the other."""
+    trace that is there twice, the first is written, and its notes name the other. `named` returns
+    a note with other names of files, where these are copies."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -142,7 +148,7 @@ def export(
             by_label.setdefault(source.label, []).append(source)
         for source, *others in by_label.values():
             twice = [f"{other.path}: {other.label} is there twice" for other in others]
-            yield _Writer(arrow, parquet, source, run, names).write(out, notes, twice)
+            yield _Writer(arrow, parquet, source, run, names).write(out, notes, twice, named)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
 
@@ -174,7 +180,9 @@ class _Writer:
         }
         self._columns: dict[str, list[object]] = {column.name: [] for column in COLUMNS}
 
-    def write(self, out: Path, notes: list[str], own_notes: list[str]) -> Exported:
+    def write(
+        self, out: Path, notes: list[str], own_notes: list[str], named: Callable[[str], str]
+    ) -> Exported:
         """Write the blocks as row groups; the file gets its name when it is whole. What is wrong is
         added to `notes`; `own_notes` are known before."""
         arrow, rows = self._arrow, 0
@@ -196,6 +204,7 @@ class _Writer:
                 if len(self._columns["number"]) >= ROW_GROUP:
                     self._flush(writer, schema)
             self._flush(writer, schema)
+            own_notes = list(map(named, own_notes))
             writer.add_key_value_metadata({"stormcast.notes": json.dumps(own_notes)})
         part.rename(path)
         notes += own_notes

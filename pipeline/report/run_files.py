@@ -125,6 +125,8 @@ class Kept:
     versions: Mapping[str, str] = field(default_factory=dict)
     clients: Clients | None = None
     """What clients of guests did; None in runs of members."""
+    stored: str = ""
+    """The URL of the run, if it lies in an object store."""
     doubts: tuple[str, ...] = ()
     """Reasons why a verdict in the directory is not believed, or cannot be checked."""
 

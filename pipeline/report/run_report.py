@@ -326,6 +326,7 @@ def _facts(kept: Kept) -> Markup:
         ("seed", "–" if verdict.seed is None else str(verdict.seed)),
         ("dice", verdict.fate),
         *((name, value) for name, value in kept.versions.items()),
+        *([("lies at", f"{kept.stored}; a copy in {kept.directory}:")] if kept.stored else []),
         ("run again", tag("code", again(kept))),
         ("events", tag("code", f"stormcast trace cat {shlex.quote(kept.directory)}")),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -29,13 +30,18 @@ DEEP: Final = 3
 """Levels below a batch's directory down to which runs are looked for."""
 
 
-def write_report(run: Path, verify: Path | None = None) -> Path:
+def write_report(run: Path, verify: Path | None = None, stored: str = "") -> Path:
     """Write the report of one run from its files; no Spark is needed.
 
-    If Spark's results are in another directory (`verify`), the report is written there.
+    If Spark's results are in another directory (`verify`), the report is written there. `stored` is
+    where the run lies, if the directory is a copy that will be removed.
     """
     path = (verify or run) / REPORT
-    write_whole(path, run_report(read_run(run, verify)))
+    kept = read_run(run, verify)
+    if stored:
+        # Its commands read directories: they are for a copy that somebody makes.
+        kept = replace(kept, directory=run.name, stored=stored)
+    write_whole(path, run_report(kept))
     return path
 
 
