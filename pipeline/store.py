@@ -24,7 +24,7 @@ ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Variables that say where the store is; the first that is set. None: it is that of AWS."""
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CONNECT_SECONDS: Final = 3
-SILENT_SECONDS: Final = 10
+SILENT_SECONDS: Final = 5
 """A store that says nothing for so long is not there."""
 ATTEMPTS: Final = 2
 CHUNK: Final = 1 << 22
@@ -228,7 +228,7 @@ class Store:
             return VerifyError(f"{url} must not be {how} ({code}): see {_KEYS}{other}")
         status = f", HTTP status {found['status']}" if found["status"] else ""
         return VerifyError(
-            f"{url} cannot be {how} ({code}{status}): see {ENDPOINTS[-1]} and {REGIONS[0]}"
+            f"{url} cannot be {how} ({code}{status}): see {ENDPOINTS[-1]}, {REGIONS[0]}, {_KEYS}"
         )
 
 

@@ -122,7 +122,7 @@ def test_endpoint_and_region_are_of_the_environment_and_credentials_stay_there(
     ]
     for words in made:
         assert words["connect_timeout"] <= 3
-        assert words["request_timeout"] <= 10
+        assert words["request_timeout"] <= 5
         assert words["retry_strategy"].max_attempts == 2
         assert HIDDEN not in str(words)
 
@@ -166,7 +166,7 @@ LISTING = "When listing objects under key 'runs/x/' in bucket 'b': AWS Error "
         (
             "UNKNOWN (HTTP status 301) during X: ExceptionName: PermanentRedirect Message: x",
             VerifyError,
-            r"cannot be read \(PermanentRedirect, HTTP status 301\): .* and AWS_REGION",
+            r"cannot be read \(PermanentRedirect, HTTP status 301\): .*, AWS_REGION, AWS_ACC",
         ),
         (
             "NETWORK_CONNECTION during X: curlCode: 7, Could not connect to server; Details: x",
