@@ -77,25 +77,34 @@ def fetch(store: Store, url: Url, directory: Path, tell: Callable[[str], None]) 
     before = survey(store, url)
     if not any(name.endswith((TRACE, SUFFIX)) for name in before.files):
         raise VerifyError(f"{url} holds no traces: name what stormcast run has left")
-    directory.mkdir(parents=True)
-    _check_room(url, before.size, directory)
-    tell(f"fetching {url}: {len(before.files)} files, {_mib(before.size)}")
-    changed = [
-        name
-        for name, entry in before.files.items()
-        if _fetch_file(store, f"{url.path}/{name}", directory / name, entry.size) != entry.size
-    ]
+    try:
+        directory.mkdir(parents=True)
+        _check_room(url, before.size, directory)
+        tell(f"fetching {url}: {len(before.files)} files, {_mib(before.size)}")
+        changed = _fetch_files(store, url, before, directory)
+    except OSError as error:
+        where = directory.parent
+        raise CannotError(
+            f"{url} cannot be fetched to {where}: {error.strerror or error}: name another folder "
+            "with TMPDIR, or --tables on a cluster"
+        ) from None
     after = survey(store, url)
     changed += [name for name in _unlike(before, after) if name not in changed]
     doubts = [f"it was changed while it was fetched: {_names(changed)}"] if changed else []
-    if before.odd:
-        doubts.append(f"not fetched, because of names that no run has: {_names(before.odd)}")
+    if odd := [*dict.fromkeys((*before.odd, *after.odd))]:
+        doubts.append(f"not fetched, because of names that no run has: {_names(odd)}")
     return StoredRun(url, directory, tuple(doubts))
 
 
-def _fetch_file(store: Store, place: str, into: Path, size: int) -> int | None:
-    into.parent.mkdir(parents=True, exist_ok=True)
-    return store.fetch(place, into, size)
+def _fetch_files(store: Store, url: Url, wanted: Survey, directory: Path) -> list[str]:
+    """Fetch files; return the names of those that are not as they were listed."""
+    unlike = []
+    for name, entry in wanted.files.items():
+        into = directory / name
+        into.parent.mkdir(parents=True, exist_ok=True)
+        if store.fetch(f"{url.path}/{name}", into, entry.size) != entry.size:
+            unlike.append(name)
+    return unlike
 
 
 def _check_room(url: Url, size: int, directory: Path) -> None:

@@ -104,10 +104,10 @@ class Bucket:
         return deed() if deed is not None else None
 
 
-def refuses(text: str) -> Deed:
+def refuses(text: str, kind: type[Exception] = OSError) -> Deed:
     """Fail as pyarrow does."""
 
     def deed() -> None:
-        raise OSError(text)
+        raise kind(text)
 
     return deed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import sys
@@ -192,8 +193,11 @@ def test_what_the_store_refuses_is_told_in_one_line_of_ours(
     assert str(told.value).isprintable()
 
 
-def test_what_is_no_store_is_told(bucket: Bucket, fetched: Callable[[], StoredRun]) -> None:
-    bucket.on("read", "b/runs/x/seed", refuses("unexpected end of XML"))
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_what_is_no_store_is_told(
+    kind: type[Exception], bucket: Bucket, fetched: Callable[[], StoredRun]
+) -> None:
+    bucket.on("read", "b/runs/x/seed", refuses("unexpected end of XML", kind))
     with pytest.raises(
         VerifyError, match=r"x/seed cannot be read: AWS_ENDPOINT_URL names no store"
     ):
@@ -337,6 +341,17 @@ def test_a_run_for_which_there_is_no_room_is_not_fetched(
     with pytest.raises(CannotError, match=r"takes [\d,.]+ MiB to be judged, .* with TMPDIR"):
         fetched()
     assert below(tmp_path / "0") == set()
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told(
+    fetched: Callable[[], StoredRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_words: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "a copy")
+
+    monkeypatch.setattr(Store, "fetch", full)
+    with pytest.raises(CannotError, match=r"x cannot be fetched to .*: No space left on device: "):
+        fetched()
 
 
 # -- Where it is fetched to ------------------------------------------------------------------------
