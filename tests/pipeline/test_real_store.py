@@ -73,21 +73,20 @@ def test_runs_on_a_server_are_judged_as_they_are_in_a_directory(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Twice: the second time over the results of the first."""
+    """The second time beside a path, and over the results of the first."""
     stories = {"sound": Story().a_clean_exchange()}
     stories["lossy"] = Story().a_clean_exchange().at(2.0).sends(6)
     for name, story in stories.items():
         run = write_run(story.told(), tmp_path / name)
         fs.copy_files(str(run), f"{bucket}/runs/{name}", destination_filesystem=server)
     urls = [f"s3a://{bucket}/runs/{name}" for name in stories]
-    paths = [str(tmp_path / name) for name in stories]
     told = []
-    for places in (urls, paths, [paths[0], urls[1]]):
+    for places in (urls, [urls[0], str(tmp_path / "lossy")]):
         assert glue.verify([*places, "--json"]) == Exit.VIOLATED
         told.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     for run in (one for each in told for one in each):
         run.pop("run")
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
 
     found = server.get_file_info(fs.FileSelector(f"{bucket}/runs", recursive=True))
     files = {one.path.removeprefix(f"{bucket}/runs/") for one in found if one.is_file}
