@@ -189,9 +189,11 @@ class Store:
             self._system.delete_file(place)
 
     def remove_folder(self, place: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
-        with self._told(place, "written"), suppress(FileNotFoundError):
-            self._system.delete_dir(place)
+        """Remove the files of a folder. One by one: where folders are objects, pyarrow removes them
+        in any order, and some stores refuse that of one that has files yet."""
+        for entry in self.list_folder(place):
+            if not entry.is_folder:
+                self.remove(f"{place}/{entry.name}")
 
     @contextmanager
     def _told(self, place: str, how: str) -> Iterator[None]:

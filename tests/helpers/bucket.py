@@ -91,14 +91,6 @@ class Bucket:
         del self.objects[path]
         self.log.append(f"remove {path}")
 
-    def delete_dir(self, path: str) -> None:
-        below = [each for each in self.objects if each.startswith(f"{path}/")]
-        if not below:
-            raise FileNotFoundError(path)
-        for each in below:
-            del self.objects[each]
-        self.log.append(f"remove {path}/")
-
     def _do(self, what: str, path: str) -> Any:
         deed = self._deeds.pop((what, path), None)
         return deed() if deed is not None else None

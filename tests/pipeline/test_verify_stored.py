@@ -95,7 +95,7 @@ def test_parquet_goes_to_the_store_once_and_what_says_that_it_is_whole_comes_las
     assert glue.verify(["s3a://bkt/runs/sound"]) == 0
     at = "bkt/runs/sound/parquet/"
     written = [f"put {at}{name}.parquet" for name in ("n0", "n1", "rig")]
-    assert bucket.log == [f"remove {at}of", f"remove {at}", *written, f"put {at}of"]
+    assert bucket.log == [f"remove {at}of", f"remove {at}n9.parquet", *written, f"put {at}of"]
     table = parquet.read_table(BufferReader(bucket.objects[f"{at}n0.parquet"]))
     assert table["run"][0].as_py() == "sound"
 
