@@ -82,7 +82,7 @@ def test_of_two_that_verify_into_one_directory_the_second_is_refused(
         return 0
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(glue, "_question", lambda _run: None)
+    monkeypatch.setattr(glue, "_question", lambda _run, **_more: None)
     monkeypatch.setattr(cli, "verify", meanwhile)
     assert glue.verify([first, *out]) == 0
     assert codes == [-1, Exit.USAGE]
