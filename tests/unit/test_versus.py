@@ -26,6 +26,7 @@ from stormcast.chaos.campaigns.versus.rows import (
     read_rows,
     read_store,
     store_of,
+    told_from_within,
     write_row,
 )
 from stormcast.chaos.commands import compare_with as command
@@ -125,6 +126,17 @@ def test_frames_share_datagrams_on_both_sides_also_where_some_are_struck() -> No
         for member in cluster_plan(scenario, 1, "x", Path(), HERE).members
     }
     assert dict(config) == {"bundler": "transfer-queue", "offload": "never"}
+
+
+def test_a_row_names_files_as_the_run_has_them(tmp_path: Path) -> None:
+    """It goes into a page that others read."""
+    text = f"the agent does not answer POST /apply on {tmp_path}/logs/agent.sock"
+    row = replace(THEIRS, findings=[("run", "unknown", text)], witness=[text])
+
+    told = told_from_within(row, tmp_path)
+
+    said = "the agent does not answer POST /apply on logs/agent.sock"
+    assert (told.findings, told.witness) == ([("run", "unknown", said)], [said])
 
 
 # -- The member ----------------------------------------------------------------------------------

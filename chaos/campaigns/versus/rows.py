@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,6 +74,13 @@ def row_of(
         witness=[f"{one.guarantee}: {line}" for one in found for line in one.witness],
         about=about,
     )
+
+
+def told_from_within(row: Row, directory: Path) -> Row:
+    """Return a row that names files as the run's directory has them: pages are read elsewhere."""
+    above = f"{directory.absolute()}/"
+    found = [(name, verdict, detail.replace(above, "")) for name, verdict, detail in row.findings]
+    return replace(row, findings=found, witness=[line.replace(above, "") for line in row.witness])
 
 
 def directory_of(scenario: str, stack: str, system: str) -> str:
