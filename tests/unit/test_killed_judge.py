@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +16,10 @@ from stormcast.chaos.backends.run_id import RunId
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.exits import Exit
+from stormcast.findings import Finding, Verdict
 from stormcast.pipeline import cli, session
+from stormcast.pipeline.judgement import Figures, Judgement
+from stormcast.pipeline.questions import Question
 from stormcast.verify import _question, _Run
 
 pyspark = pytest.importorskip("pyspark.sql")
@@ -63,13 +66,23 @@ def test_all_that_is_temporary_is_in_a_folder_of_its_owner(
 
 
 class _Verifier:
-    """Judges nothing, and may be killed while it writes what was violated."""
+    """Finds each run violated, and may be killed while it writes what was violated."""
 
-    def __init__(self, *_words: object) -> None:
-        """Of some tables and questions."""
+    def __init__(self, _tables: object, questions: Sequence[Question], _tell: object) -> None:
+        self._questions = questions
 
-    def judge(self, _defects: object) -> list[Any]:
-        return [SimpleNamespace(as_json=lambda: {"verdict": "violated"}, verdict="violated")]
+    def judge(self, _defects: object) -> list[Judgement]:
+        lost = Finding("G1", Verdict.VIOLATED, "6 was lost")
+        return [
+            Judgement(
+                question=question,
+                findings=(lost,),
+                figures=Figures(bites={}),
+                violations={"G1": 1},
+                not_judged=(),
+            )
+            for question in self._questions
+        ]
 
     def write_violations(self, _judgement: object, out: Path) -> None:
         if (out.parent / "die").exists():
@@ -97,8 +110,8 @@ def test_no_results_of_two_judgements_lie_side_by_side(
     for name in ("verdict.json", "metrics.json"):
         (out / name).write_text('{"verdict": "holds"}')
     (out / "violations").mkdir()
-    task: Any = SimpleNamespace(out=out)
-    order: Any = SimpleNamespace(tasks=[task], questions=[])
+    task = cli.Task(question=Question(run="run", traces=tmp_path), directory=tmp_path)
+    order = cli.Order(tasks=[task], shown=str)
     spark: Any = None
     if dies:
         (out / "die").touch()
