@@ -26,7 +26,6 @@ from stormcast.chaos.campaigns.versus.rows import (
     read_rows,
     read_store,
     store_of,
-    told_from_within,
     write_row,
 )
 from stormcast.chaos.commands import compare_with as command
@@ -128,17 +127,6 @@ def test_frames_share_datagrams_on_both_sides_also_where_some_are_struck() -> No
     assert dict(config) == {"bundler": "transfer-queue", "offload": "never"}
 
 
-def test_a_row_names_files_as_the_run_has_them(tmp_path: Path) -> None:
-    """It goes into a page that others read."""
-    text = f"the agent does not answer POST /apply on {tmp_path}/logs/agent.sock"
-    row = replace(THEIRS, findings=[("run", "unknown", text)], witness=[text])
-
-    told = told_from_within(row, tmp_path)
-
-    said = "the agent does not answer POST /apply on logs/agent.sock"
-    assert (told.findings, told.witness) == ([("run", "unknown", said)], [said])
-
-
 # -- The member ----------------------------------------------------------------------------------
 
 
@@ -215,6 +203,17 @@ def test_rows_are_kept_and_not_played_again(tmp_path: Path) -> None:
     rows = list(play_all(played, 7, tmp_path, HERE, begins))
     assert sorted(map(repr, rows)) == sorted(map(repr, read_rows(tmp_path)))
     assert [row.system for row in read_rows(tmp_path)] == [STORMCAST, JGROUPS] * 2
+
+
+def test_a_row_that_is_kept_names_files_as_its_run_has_them(tmp_path: Path) -> None:
+    """It goes into a page that others read."""
+    text = f"the agent does not answer POST /apply on {tmp_path}/logs/agent.sock"
+
+    write_row(replace(THEIRS, findings=[("run", "unknown", text)], witness=[text]), tmp_path)
+
+    said = "the agent does not answer POST /apply on logs/agent.sock"
+    kept = read_row(tmp_path / ROW)
+    assert (kept.findings, kept.witness) == ([("run", "unknown", said)], [said])
 
 
 def test_a_file_that_is_no_row_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from stormcast.chaos.campaigns.versus.rows import (
     directory_of,
     read_row,
     row_of,
-    told_from_within,
     write_row,
 )
 from stormcast.chaos.peers.jgroups_backend import JGroupsBackend
@@ -67,6 +66,5 @@ def _play(
         raise KeyboardInterrupt
     traffic = backend.traffic
     row = row_of(outcome, contest.stack, system, traffic.packets, traffic.bytes, about)
-    row = told_from_within(row, directory)
     write_row(row, directory)
     return row

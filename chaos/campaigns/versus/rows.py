@@ -76,21 +76,19 @@ def row_of(
     )
 
 
-def told_from_within(row: Row, directory: Path) -> Row:
-    """Return a row that names files as the run's directory has them: pages are read elsewhere."""
-    above = f"{directory.absolute()}/"
-    found = [(name, verdict, detail.replace(above, "")) for name, verdict, detail in row.findings]
-    return replace(row, findings=found, witness=[line.replace(above, "") for line in row.witness])
-
-
 def directory_of(scenario: str, stack: str, system: str) -> str:
     """Return the name of a run's directory."""
     return f"{scenario}-{stack}-{system.lower()}"
 
 
 def write_row(row: Row, directory: Path) -> None:
-    """Keep a row in its run directory."""
-    (directory / ROW).write_text(json.dumps(asdict(row), indent=1) + "\n")
+    """Keep a row in its run directory. It names files as they are there: pages made of it are read
+    elsewhere."""
+    above = f"{directory.absolute()}/"
+    found = [(name, verdict, detail.replace(above, "")) for name, verdict, detail in row.findings]
+    witness = [line.replace(above, "") for line in row.witness]
+    kept = replace(row, findings=found, witness=witness)
+    (directory / ROW).write_text(json.dumps(asdict(kept), indent=1) + "\n")
 
 
 def read_row(path: Path) -> Row:
