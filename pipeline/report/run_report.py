@@ -319,6 +319,7 @@ def _sequence(metrics: Metrics, number: int) -> Markup:
 
 def _facts(kept: Kept) -> Markup:
     verdict = kept.verdict
+    where = f"{kept.stored}; below, a copy in {kept.directory}"
     facts: list[tuple[str, Markup | str]] = [
         ("scenario", verdict.scenario),
         ("stack", kept.protocol + ("" if kept.clients else f", {kept.timing} clock")),
@@ -326,7 +327,7 @@ def _facts(kept: Kept) -> Markup:
         ("seed", "–" if verdict.seed is None else str(verdict.seed)),
         ("dice", verdict.fate),
         *((name, value) for name, value in kept.versions.items()),
-        *([("lies at", f"{kept.stored}; a copy in {kept.directory}:")] if kept.stored else []),
+        *([("lies at", where)] if kept.stored else []),
         ("run again", tag("code", again(kept))),
         ("events", tag("code", f"stormcast trace cat {shlex.quote(kept.directory)}")),
     ]

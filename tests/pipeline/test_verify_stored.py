@@ -259,7 +259,7 @@ def test_results_lie_beside_each_run_the_verdicts_before_anything_is_measured(
         assert one["run"] == f"s3a://bkt/runs/{name}"
         assert f"bkt/runs/{name}/verify/verdict.json" in kept_then[0]
         page = bucket.objects[f"bkt/runs/{name}/report.html"].decode()
-        assert f"s3a://bkt/runs/{name}; a copy in {name}" in page
+        assert f"s3a://bkt/runs/{name}; below, a copy in {name}" in page
         assert f"stormcast trace cat {name}<" in page
     assert bucket.below("bkt/runs/sound/verify") == {"verdict.json", "metrics.json"}
     assert bucket.below("bkt/runs/moved/verify") == {"verdict.json"}
