@@ -46,14 +46,15 @@ format: setup ## Rewrite the files as `make check` wants them
 # pytest exits with 5 where ARGS selects nothing, which some of the three parts may do.
 ALONE := tests/integration tests/conformance tests/kills tests/pipeline
 
-test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside the live ones
+test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside the live ones; LIVE_AFTER=a process that ends before those
 	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@$(if $(LIVE_AFTER),tail --pid=$(LIVE_AFTER) --follow /dev/null)
 	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),1) --output-sync=target test-spark test-live
 
 # Behind whatever else runs: it computes, and others have bounds in seconds. A cache of its own, as
 # the live ones look there for what has failed.
 test-spark: setup ## Of the tests, those on Spark, which takes all cores by itself
-	nice -n 10 $(BIN)/pytest -o cache_dir=.pytest_cache/spark tests/pipeline -m "not long" --durations=5 $(ARGS) || [ $$? -eq 5 ]
+	nice -n 10 $(BIN)/pytest -n 2 --dist loadfile -o cache_dir=.pytest_cache/spark tests/pipeline -m "not long" --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
 # Two at a time, as they wait more than they work. What fails has to pass alone: some look at what the
 # whole machine has, and each has bounds in seconds.

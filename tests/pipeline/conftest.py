@@ -1,4 +1,4 @@
-"""One Spark for all tests of the pipeline, and one batch of runs: all that are told by hand."""
+"""One Spark for all tests of the pipeline, and the runs that are told by hand, in two batches."""
 
 from __future__ import annotations
 
@@ -13,29 +13,36 @@ from pyspark.sql import SparkSession
 from stormcast.pipeline import files, session
 from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.judgement import Judgement
-from stormcast.pipeline.load import sort_out
+from stormcast.pipeline.load import load, sort_out
 from stormcast.pipeline.questions import Budget, CannotError, Question
 from stormcast.pipeline.schema import EVENTS
+from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.verdict import Verifier
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES
 from tests.pipeline.batch import export_run, write_batch, write_run
 from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 
+_NOT_WORTH_IT = (
+    "spark.sql.adaptive.enabled",
+    "spark.sql.codegen.wholeStage",
+    "spark.sql.codegen.factoryMode",
+)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two cores and two shuffle partitions, as large jobs have them, but without the generated code
-    that takes longer than the tests; skipped where Spark cannot run."""
+    """Set up as for a large job, by a Java that compiles well what it runs often, but without the
+    generated code that takes longer than the tests; skipped where Spark cannot run."""
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         session.check_java()
     except CannotError as why:
         pytest.skip(str(why))
-    with session.spark_session("local[2]", rows=0) as running:
+    with session.spark_session("local[2]", rows=session.SMALL + 1) as running:
         running.conf.set("spark.sql.shuffle.partitions", "2")
-        running.conf.set("spark.sql.optimizer.disableHints", "false")
-        running.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
+        for name in _NOT_WORTH_IT:
+            running.conf.set(name, session.FOR_FEW[name])
         yield running
 
 
@@ -43,17 +50,26 @@ def spark() -> Iterator[SparkSession]:
 def judgements(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Judgement]:
-    """The corpus of the oracles and the doubtful runs, judged in one go, by name."""
-    directory = tmp_path_factory.mktemp("runs")
-    batch = write_batch(((case.name, case.blocks) for case in CASES.values()), directory / "corpus")
-    questions = [_question(case, batch) for case in CASES.values()]
-    doubtful = list(_doubtful(directory / "doubtful"))
-    traces = files.find_all({question.run: question.traces for question in doubtful})
-    told, unreadable = files.read_all(spark, traces)
-    events = told.unionByName(spark.read.schema(EVENTS).parquet(str(batch)))
-    tables, defects = sort_out(events, traces, unreadable)
-    verifier = Verifier(tables, [*questions, *doubtful], lambda _text: None)
-    found = verifier.judge(defects)
+    """The corpus of the oracles, judged in one go, by name."""
+    directory = tmp_path_factory.mktemp("corpus")
+    batch = write_batch(((case.name, case.blocks) for case in CASES.values()), directory / "batch")
+    events = spark.read.schema(EVENTS).parquet(str(batch))
+    tables, defects = sort_out(events, {}, {})
+    return _judged(tables, defects, [_question(case, batch) for case in CASES.values()])
+
+
+@pytest.fixture(scope="session")
+def doubts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
+    """The doubtful runs, judged in one go, by name."""
+    questions = list(_doubtful(tmp_path_factory.mktemp("doubtful")))
+    traces = files.find_all({question.run: question.traces for question in questions})
+    return _judged(*load(spark, traces), questions)
+
+
+def _judged(
+    tables: Tables, defects: files.Defects, questions: list[Question]
+) -> dict[str, Judgement]:
+    found = Verifier(tables, questions, lambda _text: None).judge(defects)
     return {judgement.question.run: judgement for judgement in found}
 
 
