@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.draw import Names
@@ -19,11 +21,13 @@ LATE_SHARE: Final = 0.3
 LATEST: Final = 3.0
 """The latest time at which a late member comes."""
 ENDING: Final = faults.Crash | faults.Leave
+MEETING: Final = 0.2
+"""Seconds in which a load sends something."""
 
 
 def departures(scenario: Scenario, random: Random) -> Scenario:
     """One or two members leave, crash or churn, one of three or more perhaps for good; or a member
-    is late."""
+    is late. Nobody goes for good where nothing could be sent before."""
     members = scenario.cluster.members
     steps = [_departure(members, random)]
     if len(members) > 2 and random.random() < 0.5:
@@ -32,10 +36,62 @@ def departures(scenario: Scenario, random: Random) -> Scenario:
         late = random.choice(members)
         scenario = replace(scenario, cluster=replace(scenario.cluster, late=(late,)))
         # Before anybody goes for good: all messages may be between that member and the late one.
-        goes = (step.at for step in steps if isinstance(step.action, ENDING) and not step.duration)
+        goes = (step.at for step in steps if _is_for_good(step))
         at = round(random.uniform(0.1, min((LATEST, *goes))), 3)
         steps.append(Step(at=at, action=faults.Join(member=late)))
-    return with_steps(scenario, *steps)
+    changed = with_steps(scenario, *steps)
+    absences = tuple(_absences(changed))
+    if not any(_can_send(load, absences) for load in changed.workload):
+        changed = with_steps(scenario, *(step for step in steps if not _is_for_good(step)))
+    return changed
+
+
+def _is_for_good(step: Step) -> bool:
+    return isinstance(step.action, ENDING) and not step.duration
+
+
+class _Absence(NamedTuple):
+    """A time in which a member is away, or is there and does nothing."""
+
+    member: str
+    start: float
+    end: float
+    is_paused: bool = False
+
+
+def _absences(scenario: Scenario) -> Iterator[_Absence]:
+    coming = {
+        step.action.member: step.at
+        for step in scenario.timeline
+        if isinstance(step.action, faults.Join)
+    }
+    for name in scenario.cluster.late:
+        yield _Absence(name, 0.0, coming.get(name, inf))
+    for step in scenario.timeline:
+        action, end = step.action, step.at + (step.duration or inf)
+        if isinstance(action, ENDING):
+            yield _Absence(action.member, step.at, end)
+        elif isinstance(action, faults.Churn):
+            # It comes and goes: half of the time it is away.
+            yield from (_Absence(name, step.at, end) for name in action.members)
+        elif isinstance(action, faults.Pause):
+            yield _Absence(action.member, step.at, end, is_paused=True)
+
+
+def _can_send(load: ScenarioLoad, absences: Sequence[_Absence]) -> bool:
+    """Whether for a while a sender acts and its receiver is there."""
+    for sender, receiver in load.pairs():
+        begin = load.start
+        missing = [
+            (one.start, one.end)
+            for one in absences
+            if one.member == sender or (one.member == receiver and not one.is_paused)
+        ]
+        for start, end in sorted((*missing, (load.end, inf))):
+            if start - begin >= MEETING:
+                return True
+            begin = max(begin, end)
+    return False
 
 
 def _departure(members: Names, random: Random, *, for_good: bool = False) -> Step:
