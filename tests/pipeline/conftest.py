@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,27 +24,45 @@ from tests.oracles.sentence_corpus import CASES
 from tests.pipeline.batch import export_run, write_batch, write_run
 from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 
-_NOT_WORTH_IT = (
-    "spark.sql.adaptive.enabled",
-    "spark.sql.codegen.wholeStage",
-    "spark.sql.codegen.factoryMode",
-)
+FOR_MANY = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.maxSinglePartitionBytes": "128m",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.optimizer.disableHints": "false",
+}
+"""How large jobs shuffle and join. Not their generated code, which takes longer than the tests."""
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Set up as for a large job, by a Java that compiles well what it runs often, but without the
-    generated code that takes longer than the tests; skipped where Spark cannot run."""
+    """As for small runs, but with a Java that compiles well what it runs often; skipped where Spark
+    cannot run."""
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         session.check_java()
     except CannotError as why:
         pytest.skip(str(why))
     with session.spark_session("local[2]", rows=session.SMALL + 1) as running:
-        running.conf.set("spark.sql.shuffle.partitions", "2")
-        for name in _NOT_WORTH_IT:
-            running.conf.set(name, session.FOR_FEW[name])
+        for name, value in session.FOR_FEW.items():
+            running.conf.set(name, value)
         yield running
+
+
+@contextmanager
+def as_for_many(spark: SparkSession) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in FOR_MANY}
+    for name, value in FOR_MANY.items():
+        spark.conf.set(name, value)
+    yield
+    for name, was in before.items():
+        spark.conf.set(name, str(was))
+
+
+@pytest.fixture(scope="module")
+def for_many(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark, whose plans in this module are as those of large jobs."""
+    with as_for_many(spark):
+        yield spark
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +73,9 @@ def judgements(
     directory = tmp_path_factory.mktemp("corpus")
     batch = write_batch(((case.name, case.blocks) for case in CASES.values()), directory / "batch")
     events = spark.read.schema(EVENTS).parquet(str(batch))
-    tables, defects = sort_out(events, {}, {})
-    return _judged(tables, defects, [_question(case, batch) for case in CASES.values()])
+    with as_for_many(spark):
+        tables, defects = sort_out(events, {}, {})
+        return _judged(tables, defects, [_question(case, batch) for case in CASES.values()])
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +83,8 @@ def doubts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     """The doubtful runs, judged in one go, by name."""
     questions = list(_doubtful(tmp_path_factory.mktemp("doubtful")))
     traces = files.find_all({question.run: question.traces for question in questions})
-    return _judged(*load(spark, traces), questions)
+    with as_for_many(spark):
+        return _judged(*load(spark, traces), questions)
 
 
 def _judged(

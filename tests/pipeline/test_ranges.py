@@ -14,7 +14,7 @@ from stormcast.pipeline.ranges import first_gaps, gaps, total_upto, with_last
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("for_many")]
 
 
 class Part(NamedTuple):

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("for_many")]
 
 LOOKS_AHEAD = re.compile(r"specifiedwindowframe\(\w+, (?!unboundedpreceding)[^,]*, unboundedfollow")
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def tables(for_many: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
     directory = tmp_path_factory.mktemp("large") / "run" / "parquet"
     assert make(directory, 10_000) > 9_000
-    return Tables(files.read(spark, files.find(directory)))
+    return Tables(files.read(for_many, files.find(directory)))
 
 
 def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

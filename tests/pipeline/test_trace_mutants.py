@@ -18,7 +18,7 @@ from stormcast.pipeline.verdict import Verifier
 from tests.helpers.trace_mutants import TraceMutant, mutants
 from tests.pipeline.batch import export_run, write_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("for_many")]
 
 SEED, NUMBER = 20, 25
 MORE = range(21, 24)
