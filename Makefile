@@ -46,9 +46,8 @@ format: setup ## Rewrite the files as `make check` wants them
 # pytest exits with 5 where ARGS selects nothing, which some of the three parts may do.
 ALONE := tests/integration tests/conformance tests/kills tests/pipeline
 
-test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside the live ones; LIVE_AFTER=a process that ends before those
+test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside the live ones; LIVE_AFTER=PID: these wait until it has ended
 	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
-	@$(if $(LIVE_AFTER),tail --pid=$(LIVE_AFTER) --follow /dev/null)
 	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),1) --output-sync=target test-spark test-live
 
 # Behind whatever else runs: it computes, and others have bounds in seconds. A cache of its own, as
@@ -61,6 +60,7 @@ test-spark: setup ## Of the tests, those on Spark, which takes all cores by itse
 LIVE := tests/integration tests/conformance tests/kills -m "not long"
 
 test-live: setup ## Of the tests, those with real sockets, processes and (as root) namespaces
+	@$(if $(LIVE_AFTER),tail --pid=$(LIVE_AFTER) --follow /dev/null)
 	@$(BIN)/pytest -n 2 --dist worksteal $(LIVE) --durations=15 $(ARGS); code=$$?; \
 	case $$code in 0|5) ;; 1) echo "once more, alone: what failed" >&2; \
 		$(BIN)/pytest --last-failed --last-failed-no-failures=none $(LIVE) $(ARGS);; \
