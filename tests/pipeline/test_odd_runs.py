@@ -110,7 +110,7 @@ def test_if_nothing_can_be_read_all_is_unknown(spark: SparkSession, tmp_path: Pa
     assert str(judged(spark, {"run": traces})["run"].verdict) == "unknown"
 
 
-@pytest.mark.parametrize("odd", ["a", "d"])
+@pytest.mark.parametrize("odd", ["a", pytest.param("d", marks=pytest.mark.long)])
 def test_a_check_that_crashes_for_one_run_judges_the_others(
     odd: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
