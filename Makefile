@@ -50,8 +50,9 @@ test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside t
 	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),1) --output-sync=target test-spark test-live
 
-# Behind whatever else runs: it computes, and others have bounds in seconds. A cache of its own, as
-# the live ones look there for what has failed.
+# Behind whatever else runs: it computes, and others have bounds in seconds. Two workers, as Spark plans
+# on one core; a file stays with one, as some judge all their runs at once. A cache of its own, as the
+# live ones look there for what has failed.
 test-spark: setup ## Of the tests, those on Spark, which takes all cores by itself
 	nice -n 10 $(BIN)/pytest -n 2 --dist loadfile -o cache_dir=.pytest_cache/spark tests/pipeline -m "not long" --durations=5 $(ARGS) || [ $$? -eq 5 ]
 

@@ -53,9 +53,11 @@ def as_for_many(spark: SparkSession) -> Iterator[None]:
     before = {name: spark.conf.get(name) for name in FOR_MANY}
     for name, value in FOR_MANY.items():
         spark.conf.set(name, value)
-    yield
-    for name, was in before.items():
-        spark.conf.set(name, str(was))
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.set(name, str(was))
 
 
 @pytest.fixture(scope="module")

@@ -276,7 +276,7 @@ def test_results_lie_beside_each_run_the_verdicts_before_anything_is_measured(
     [
         "verify/verdict.json",
         pytest.param("verify/metrics.json", marks=pytest.mark.long),
-        pytest.param("report.html", marks=pytest.mark.long),
+        "report.html",
     ],
 )
 def test_what_cannot_be_put_into_the_store_is_one_line_and_the_verdict_is_told(

@@ -101,12 +101,12 @@ def test_a_late_member_comes_before_others_go_for_good() -> None:
 
 def test_nobody_goes_for_good_before_anything_could_be_sent() -> None:
     """Here the sender pauses for as long as its late receiver would have been there."""
-    drawn = generate(6318795662, attempt=2)
-    (sender,) = {name for load in drawn.workload for name in load.sources}
-    (pause,) = [step for step in drawn.timeline if isinstance(step.action, faults.Pause)]
+    scenario = generate(6318795662, attempt=2)
+    (sender,) = {name for load in scenario.workload for name in load.sources}
+    (pause,) = [step for step in scenario.timeline if isinstance(step.action, faults.Pause)]
     assert pause.action == faults.Pause(member=sender)
-    assert drawn.cluster.late == drawn.workload[0].dests
-    assert all(comes_back(step, drawn) for step in drawn.timeline)
+    assert scenario.cluster.late == scenario.workload[0].dests
+    assert all(comes_back(step, scenario) for step in scenario.timeline)
     assert run_seed(6318795662).verdict is Verdict.HOLDS
 
 
