@@ -11,7 +11,7 @@ from stormcast.pipeline.session import check_java, check_pyspark
 from tests.kills.campaign import AT_ONCE, Campaign, table
 from tests.kills.plan import CELLS
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 SEED = 1
 KILLS = 100
