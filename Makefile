@@ -6,7 +6,7 @@ OUT ?= runs/fuzz-live
 KILLS ?= 1000
 SOAK ?= 30min
 ARGS ?=
-BASE ?= python:3.11-slim-bookworm
+BASE ?=
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := .venv/bin
 READY := .venv/.ready
@@ -145,11 +145,11 @@ chaos-library: setup ## As root, run every scenario of the library on real packe
 	$(BIN)/stormcast chaos-test --library $(INSTALL) $(ARGS)
 
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
-	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .
-	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.chaos -t stormcast-chaos:$(TAG) $(ARGS) .
+	docker build $(BASE:%=--build-arg BASE=%) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .
+	docker build $(BASE:%=--build-arg BASE=%) -f docker/Dockerfile.chaos -t stormcast-chaos:$(TAG) $(ARGS) .
 
 image-spark: ## Build the image of Spark's driver and executors (docs/kubernetes.md): some minutes, 1.3 GB
-	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.spark -t stormcast-spark:$(TAG) $(ARGS) .
+	docker build $(BASE:%=--build-arg BASE=%) -f docker/Dockerfile.spark -t stormcast-spark:$(TAG) $(ARGS) .
 
 # Without secrets: nobody shall run with ones that everybody knows.
 manifests: setup ## Render the chart into manifests/stormcast.yaml
