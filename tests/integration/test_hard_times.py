@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
 from stormcast.chaos.backends.netns.members import Argv
 from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, VerdictError
-from stormcast.node.trace import TRUNCATED, read_blocks_untrusted
+from stormcast.node.trace import OFFERED, TRUNCATED, read_blocks_untrusted
 from stormcast.node.trace.files import find_sources
 from tests.helpers.live import (
     AS_SHIPPED,
@@ -28,6 +29,7 @@ from tests.helpers.live import (
     talk,
 )
 from tests.kills import counting
+from tests.kills.blocks import kept
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -207,22 +209,57 @@ def test_a_wall_clock_that_is_set_while_a_rig_starts_moves_nothing(
 ) -> None:
     """After the rig looked, and before its members do: to who reads traces another zero of the
     clock would be another machine, whose times have to be moved."""
-    (tmp_path / "live.yaml").write_text(TALK)
     clock = tmp_path / "clock"
     clock.write_text(jump)
+    check_the_run(tmp_path, begun(tmp_path, clock))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("jump", ["3600", "-86400"])
+def test_a_wall_clock_that_is_set_while_a_rig_plays_moves_nothing(
+    tmp_path: Path, jump: str
+) -> None:
+    """While its fault acts, which its agent ends when a lease is over."""
+    clock = tmp_path / "clock"
+    clock.write_text("0")
+    rig = begun(tmp_path, clock)
+    while rig.poll() is None and not has_sent(tmp_path / "run"):
+        time.sleep(0.01)
+    assert rig.poll() is None, "it is over before it was met"
+    clock.write_text(jump)
+    check_the_run(tmp_path, rig)
+
+
+def begun(folder: Path, clock: Path) -> subprocess.Popen[str]:
+    """Start a rig whose wall clock a file moves."""
+    (folder / "live.yaml").write_text(TALK)
     words = ("run", "live.yaml", "--backend", "netns", "--out", "run", "--json")
-    done = subprocess.run(
+    return subprocess.Popen(
         (sys.executable, "-c", _CLOCK, str(clock), *words),
-        cwd=tmp_path, env=environment({}), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=180, check=False,
+        cwd=folder, env=environment({}), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip  # one command
-    assert done.returncode in (0, 3), done.stderr
-    assert "Traceback" not in done.stderr
+
+
+def has_sent(run: Path) -> bool:
+    """Whether a member of this run has begun to send."""
+    return any(
+        event.kind == OFFERED
+        for data in kept(run).values()
+        for block in read_blocks_untrusted(data, xxh3_64_intdigest)
+        for event in block.events
+    )
+
+
+def check_the_run(folder: Path, rig: subprocess.Popen[str]) -> None:
+    stdout, stderr = rig.communicate(timeout=180)
+    assert rig.returncode in (0, 3), stderr
+    assert "Traceback" not in stderr
     walls = {
         block.wall_ns
-        for source in find_sources(tmp_path / "run")
+        for source in find_sources(folder / "run")
         for block in read_blocks_untrusted(source.read(), xxh3_64_intdigest)
     }
     assert len(walls) == 1
-    assert json.loads(done.stdout)["resync"]["one_view"] < 600.0
-    assert counting.wrong_verdicts(tmp_path / "run", done.returncode) == []
+    assert json.loads(stdout)["resync"]["one_view"] < 600.0
+    assert counting.wrong_verdicts(folder / "run", rig.returncode) == []
