@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from stormcast.chaos.commands.output import say
 from stormcast.node.keys.cluster_keys import ClusterKey, read_keys
 
 Keys = tuple[ClusterKey, ...]
+OF_A_RELEASE: Final = "--key-file: members of a release have its key, and no other; drop it"
 
 
 def add_key_file(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from stormcast.chaos.commands.arguments import (
     way_not_verified,
 )
 from stormcast.chaos.commands.guests import Report, plan_guests, run_guests
-from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
+from stormcast.chaos.commands.key_file import OF_A_RELEASE, Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.output import (
     DICE,
     RUNS,
@@ -121,7 +121,7 @@ def _of_members(args: argparse.Namespace) -> str | None:
 def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Keys]:
     """Return the scenario with members that have a key, and the keys of the file for them."""
     if args.backend == "kubernetes":
-        raise Unsupported("--key-file: members of a release have its key, and no other; drop it")
+        raise Unsupported(OF_A_RELEASE)
     if scenario.changes_keys:
         raise ConfigError(
             f"--key-file {args.key_file}: {scenario.name} changes the members' keys, and a file "

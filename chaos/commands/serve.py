@@ -28,7 +28,7 @@ from stormcast.chaos.commands.arguments import (
     way_not_verified,
 )
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
-from stormcast.chaos.commands.key_file import Keys, add_key_file, read_key_file
+from stormcast.chaos.commands.key_file import OF_A_RELEASE, Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.listeners import add_listeners, listeners_of
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
@@ -392,7 +392,7 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     options = own_options(words)
     require(
         words.key_file is None or words.backend != "kubernetes",
-        "--key-file: members of a release have its key, and no other; drop it",
+        OF_A_RELEASE,
     )
     require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import SIM, make_backend
+from stormcast.chaos.backends.by_name import KUBERNETES, SIM, make_backend
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.commands.arguments import (
     add_backend,
@@ -25,6 +25,7 @@ from stormcast.chaos.commands.arguments import (
     read_size,
     way_not_verified,
 )
+from stormcast.chaos.commands.key_file import OF_A_RELEASE, Keys, add_key_file, read_key_file
 from stormcast.chaos.commands.listeners import add_listeners, listeners_of, serve_status
 from stormcast.chaos.commands.output import (
     RUNS,
@@ -95,6 +96,7 @@ def soak(argv: list[str], report: Report) -> int:
         metavar="DIR",
         help="the same, or begin there where no soak is yet; --for is the time of all its starts",
     )
+    add_key_file(parser)
     add_listeners(parser)
     parser.add_argument(
         "--until-violated", action="store_true", help="end with the first window that does not hold"
@@ -123,7 +125,9 @@ def soak(argv: list[str], report: Report) -> int:
 def _soak(args: argparse.Namespace, report: Report) -> int:
     options = own_options(args)
     listen, probes = listeners_of(args)
+    keys = read_key_file(args.key_file)
     directory, kept = _directory(args, options)
+    options |= _sealing(args, kept, keys)
     say_leftovers(kept.backend)
     figures = SoakFigures(kept.storm.window + kept.storm.settle)
     if warning := way_not_verified(kept.backend, options.get("ca_file")):
@@ -278,6 +282,15 @@ def _directory(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[So
     return directory, directory.begin(storm, seed, args.backend)
 
 
+def _sealing(args: argparse.Namespace, kept: Kept, keys: Keys) -> dict[str, Any]:
+    """Return what a backend is told of the keys that were given."""
+    if not keys:
+        return {}
+    if not kept.storm.cluster.sealed:
+        raise ConfigError("--key-file: the soak goes on as it began, without keys; drop it")
+    return {"keys": keys} if kept.backend == SIM else {"key_file": args.key_file}
+
+
 def _check_same(args: argparse.Namespace, kept: Kept) -> None:
     """Say where a soak that goes on is another than is asked for."""
     if (args.storm, args.stack, args.timing) != (None, None, None) and _storm(args) != kept.storm:
@@ -296,6 +309,10 @@ def _storm(args: argparse.Namespace) -> Storm:
         cluster = replace(cluster, stack=args.stack)
     if args.timing is not None:
         cluster = replace(cluster, timing=args.timing)
+    if args.key_file is not None:
+        if args.backend == KUBERNETES:
+            raise Unsupported(OF_A_RELEASE)
+        cluster = replace(cluster, sealed=True)
     return replace(storm, cluster=cluster)
 
 

@@ -1,18 +1,22 @@
-"""`--key-file` of run, chaos-test and serve: members have its keys, and nobody is shown them."""
+"""`--key-file`: all members of a run, a suite or a soak have its keys, and nobody is shown them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.backends.by_name import make_backend
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.node.keys.cluster_keys import change_keys, read_keys, write_new_key
 from stormcast.node.trace import OVERHEARD, read_blocks_untrusted
 from tests.helpers.shell import Shell
+from tests.helpers.soaks import GENTLE
 
 HEARD = """\
 name: heard
@@ -146,6 +150,35 @@ def test_the_chaos_test_has_all_members_seal(shell: Shell, monkeypatch: pytest.M
     assert all("sealed: true" in text for text in texts)
     said = shell(*words, "--key-file", "nothing.key")
     assert (said.code, "--key-file nothing.key: No such file" in said.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_soak_has_all_members_seal_also_where_it_goes_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def made(name: str, **options: Any) -> Backend:
+        given.append(options)
+        return make_backend(name, **options)
+
+    monkeypatch.setattr("stormcast.chaos.commands.soak.make_backend", made)
+    storm = shell.write(GENTLE, "gentle.yaml")
+    words = ["soak", "--for", "5s", "--key-file", "cluster.key"]
+    assert shell(*words, "--storm", storm, "--out", "sealed").code == 0
+    assert "sealed: true" in Path("sealed/storm.yaml").read_text()
+    assert shell(*words, "--resume", "sealed").code == 0
+    # That of a new soak is asked what it can do, before a cluster is made.
+    assert given == [{}, *[{"keys": read_keys("cluster.key")}] * 2]
+
+    assert shell("soak", "--for", "5s", "--storm", storm, "--out", "bare").code == 0
+    said = shell(*words, "--resume", "bare")
+    assert (said.code, "as it began, without keys; drop it" in said.err) == (2, True)
+    said = shell(*words, "--backend", "kubernetes", "--out", "pods")
+    assert (said.code, "members of a release have its key" in said.err) == (3, True)
+    said = shell("soak", "--key-file", "nothing.key", "--out", "pods")
+    assert (said.code, "--key-file nothing.key: No such file" in said.err) == (2, True)
+    assert not Path("pods").exists()
 
 
 @pytest.mark.parametrize(
