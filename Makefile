@@ -57,8 +57,9 @@ test-spark: setup ## Of the tests, those on Spark, which takes all cores by itse
 	nice -n 10 $(BIN)/pytest -n 2 --dist loadfile -o cache_dir=.pytest_cache/spark tests/pipeline -m "not long" --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
 # Two at a time, as they wait more than they work. What fails has to pass alone: some look at what the
-# whole machine has, and each has bounds in seconds.
-LIVE := tests/integration tests/conformance tests/kills -m "not long"
+# whole machine has, and each has bounds in seconds. Kills come last, by themselves: after each few of
+# them what was left is cleaned up, and other tests look at what they have left.
+LIVE := tests/integration tests/conformance -m "not long"
 
 test-live: setup ## Of the tests, those with real sockets, processes and (as root) namespaces
 	@$(if $(LIVE_AFTER),tail --pid=$(LIVE_AFTER) --follow /dev/null)
@@ -66,6 +67,7 @@ test-live: setup ## Of the tests, those with real sockets, processes and (as roo
 	case $$code in 0|5) ;; 1) echo "once more, alone: what failed" >&2; \
 		$(BIN)/pytest --last-failed --last-failed-no-failures=none $(LIVE) $(ARGS);; \
 		*) exit $$code;; esac
+	@$(BIN)/pytest tests/kills -m "not long" $(ARGS) || [ $$? -eq 5 ]
 
 test-long: setup ## More of the same, on more stacks: what `make test` leaves out
 	$(BIN)/pytest tests -m long $(ARGS)
