@@ -40,7 +40,7 @@ def _parameter(mutant: AnyMutant) -> object:
 @pytest.mark.parametrize("mutant", [_parameter(mutant) for mutant in ALL_MUTANTS.values()])
 def test_a_mutant_is_caught(mutant: AnyMutant) -> None:
     """By the seed of the table, or within 500 of its seeds, by a guarantee that it breaks, and the
-    product holds on that one."""
+    product holds on that one: here, or in the search of CI."""
     caught = catch_again(mutant)
 
     assert caught is not None, f"{mutant.about} Nothing noticed it."
