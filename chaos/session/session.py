@@ -227,6 +227,7 @@ class Session:
         failed = vain_repairs(self.scenario.network) - 1
         still = self._waits.still + failed * self._waits.again
         self._settling.still_for = still + travel_seconds(self.rig)
+        self._settling.again_for = (failed + 1) * self._waits.again + travel_seconds(self.rig)
         while True:
             is_at_rest = self._wait_for_rest(max(limits.settle, self._waits.regroup))
             quiet_at, quiet_since = self.backend.now(), self.now()

@@ -69,11 +69,19 @@ class Settling:
         self.still_for = STILL_SECONDS
         """Seconds without a new message after which none is expected: longer than members wait
         before they ask or repeat."""
+        self.again_for = STILL_SECONDS
+        """Seconds after which what found the queue of a transport full is sent again, if each
+        repair fails as often as it may by chance."""
         self._is_patient = is_patient
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
-        self._last: dict[str, tuple[int, int, int]] = {}
-        """Messages received, bytes of messages that miss pieces, and frames that found the queue of
-        the transport full, at the last look."""
+        self._last: dict[str, tuple[int, int]] = {}
+        """Messages received, and bytes of messages that miss pieces, at the last look."""
+        self._arrived = 0.0
+        """The time of the last look that found other ones."""
+        self._kept_out = 0
+        """Frames that found the queue of a transport full, of all members, at the last look."""
+        self._kept_out_before = 0
+        """Those of them that did so before the last message came."""
         self.since = 0.0
         """The time of the last look that found something new."""
         self._has_gaps = False
@@ -84,8 +92,8 @@ class Settling:
 
     def is_moving(self, now: float) -> bool:
         """Whether messages are to come: a look at members within the last `still_for` found new
-        ones, or pieces, or that a member has more to send than its transport takes, or the last
-        look found a gap that will be an alarm."""
+        ones, or pieces, or frames that will have their turn in the queue of a transport, or the
+        last look found a gap that will be an alarm."""
         return self._has_gaps or now - self.since < self.still_for
 
     def is_settled(self, now: float) -> bool:
@@ -97,9 +105,7 @@ class Settling:
         states = roster.states()
         if len(states) < len(roster.living()):
             return False
-        progress = {name: _progress(state) for name, state in states.items()}
-        if progress != self._last:
-            self._last, self.since = progress, now
+        self._note_progress(states, now)
         self._has_gaps = any(state["workload"]["standing_gaps"] for state in states.values())
         self.is_apart = roster.has_group and not _is_one_view(states)
         if self.is_apart or self._has_gaps:
@@ -107,11 +113,31 @@ class Settling:
         is_still = not self._is_patient and now - self.since >= self.still_for
         return is_still or has_all(states, has_group=roster.has_group)
 
+    def _note_progress(self, states: Mapping[str, State], now: float) -> None:
+        progress = {name: _progress(state) for name, state in states.items()}
+        kept_out = sum(map(_kept_out, states.values()))
+        if progress != self._last:
+            self._last, self._arrived, self.since = progress, now, now
+            self._kept_out_before = kept_out
+        elif kept_out != self._kept_out and not self._had_turns(kept_out, now):
+            self.since = now
+        self._kept_out = kept_out
 
-def _progress(state: State) -> tuple[int, int, int]:
-    workload, stats = state["workload"], state["stats"]
-    kept_out = sum(int(stats.get(name, 0)) for name in KEPT_OUT)
-    return int(workload["received"]), int(workload["unfinished_bytes"]), kept_out
+    def _had_turns(self, kept_out: int, now: float) -> bool:
+        """Whether all frames that found a queue full have had their turn since the last message
+        came, which they take one after the other: at least one of them each time that they are
+        sent again. What is still kept out then is for members that are gone."""
+        times = (now - self._arrived) / self.again_for - 1.0
+        return times > 1.0 and times * times - 1.0 >= kept_out - self._kept_out_before
+
+
+def _progress(state: State) -> tuple[int, int]:
+    workload = state["workload"]
+    return int(workload["received"]), int(workload["unfinished_bytes"])
+
+
+def _kept_out(state: State) -> int:
+    return sum(int(state["stats"].get(name, 0)) for name in KEPT_OUT)
 
 
 def has_all(states: Mapping[str, State], *, has_group: bool) -> bool:

@@ -129,6 +129,38 @@ limits: {run: 2200ms, settle: 0s}
     assert not run.is_unsettled
 
 
+FULL_OF_REPEATS = """
+name: full-of-repeats
+guarantees: [G1]
+cluster:
+  members: 3
+  unicast: UNICAST
+  settings: {xmit_interval: 300ms}
+  protocols: {UDP: {queue_frames: 4}}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 100, rate: 50/s, size: 16B}
+  - {do: unicast, from: n0, to: n2, count: 100, rate: 50/s, size: 16B, flags: DONT_BUNDLE}
+timeline:
+  - {at: 500ms, do: install-view, member: n0, members: all}
+  - {at: 1s, do: crash, member: n2}
+  - {at: 1s, do: cut, from: n0, to: n1, for: 500ms}
+  - {at: 1200ms, do: forget, member: n0, peer: n1, half: sender}
+limits: {run: 1h, settle: 300s}
+"""
+
+
+@pytest.mark.parametrize("backend", [SimBackend, RealTime])
+def test_repeats_for_the_dead_keep_no_run_from_its_end(backend: type[SimBackend]) -> None:
+    """They overflow the queue for ever, as no view goes on without the dead; n1 waits for messages
+    that were given up."""
+    verdict, run = verdict_on(parse_scenario(FULL_OF_REPEATS), backend())
+
+    assert run.delivered < 200
+    assert run.seconds < 600
+    assert run.complete
+    assert verdict is Verdict.HOLDS
+
+
 def silences(run: RunRecord) -> int:
     """How often the silence of a run began."""
     blocks = list(read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest))
