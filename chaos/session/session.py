@@ -224,10 +224,10 @@ class Session:
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
         limits = self.scenario.limits
-        failed = vain_repairs(self.scenario.network) - 1
-        still = self._waits.still + failed * self._waits.again
-        self._settling.still_for = still + travel_seconds(self.rig)
-        self._settling.again_for = (failed + 1) * self._waits.again + travel_seconds(self.rig)
+        tries, travel = vain_repairs(self.scenario.network), travel_seconds(self.rig)
+        still = self._waits.still + (tries - 1) * self._waits.again
+        self._settling.still_for = still + travel
+        self._settling.again_for, self._settling.tries = self._waits.again + travel, tries
         while True:
             is_at_rest = self._wait_for_rest(max(limits.settle, self._waits.regroup))
             quiet_at, quiet_since = self.backend.now(), self.now()

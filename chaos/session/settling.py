@@ -70,8 +70,9 @@ class Settling:
         """Seconds without a new message after which none is expected: longer than members wait
         before they ask or repeat."""
         self.again_for = STILL_SECONDS
-        """Seconds after which what found the queue of a transport full is sent again, if each
-        repair fails as often as it may by chance."""
+        """Seconds after which what found the queue of a transport full is sent again."""
+        self.tries = 1
+        """How many repairs in a row it may take until one works."""
         self._is_patient = is_patient
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
         self._last: dict[str, tuple[int, int]] = {}
@@ -125,10 +126,13 @@ class Settling:
 
     def _had_turns(self, kept_out: int, now: float) -> bool:
         """Whether all frames that found a queue full have had their turn since the last message
-        came, which they take one after the other: at least one of them each time that they are
-        sent again. What is still kept out then is for members that are gone."""
-        times = (now - self._arrived) / self.again_for - 1.0
-        return times > 1.0 and times * times - 1.0 >= kept_out - self._kept_out_before
+        came, each as often as it may take. They take turns, at least one of them each time that
+        they are sent again; what is still kept out after that is for members that are gone."""
+        tries, times = self.tries, (now - self._arrived) / self.again_for
+        if times <= 2 * tries:
+            return False
+        at_once = (kept_out - self._kept_out_before) / times
+        return times >= tries * (at_once + 2)
 
 
 def _progress(state: State) -> tuple[int, int]:

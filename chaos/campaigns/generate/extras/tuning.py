@@ -49,9 +49,10 @@ DISCOVERY: Final = {"udp": "PING", "mcast": "PING"}
 """The discovery protocol of stacks that have another one than STATIC."""
 TRANSPORT: Final = {"tcp": "TCP", "tcp-nio2": "TCP_NIO2", "tcp-no-retransmit": "TCP_NIO2"}
 """The transport of stacks that have another one than UDP."""
-SLOWEST_REPAIR: Final = 1800.0
+SLOWEST_REPAIR: Final = 7200.0
 """Seconds that a run may take: where four frames, or one gap, are repaired every three seconds, a
-thousand lost messages take a quarter of an hour and more."""
+thousand lost messages take a quarter of an hour and more, and so does each turn of all that finds
+such a queue full."""
 
 
 def other_unicast(scenario: Scenario, random: Random) -> Scenario:
