@@ -47,7 +47,7 @@ format: setup ## Rewrite the files as `make check` wants them
 ALONE := tests/integration tests/conformance tests/kills tests/pipeline
 
 test: setup ## Run the tests: make test ARGS="-k window"; JOBS=2: Spark beside the live ones; LIVE_AFTER=PID: these wait until it has ended
-	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) -m "not long" $(ARGS) || [ $$? -eq 5 ]
 	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),1) --output-sync=target test-spark test-live
 
 # Behind whatever else runs: it computes, and others have bounds in seconds. Two workers, as Spark plans
