@@ -84,7 +84,8 @@ def follow(order: FollowOrder, master: str, settings: Mapping[str, str]) -> int:
         follower = Follower(order)
         follower.open()
         say(f"following {order.lines.shown(str(order.soak.path))}, Spark on {master}")
-        with session.spark_session(master, rows=0, more={**SETTINGS, **settings}) as spark:
+        more = {**SETTINGS, **settings}
+        with session.spark_session(master, rows=0, more=more, lasts=True) as spark:
             is_whole = follower.follow(spark)
     except CannotError as error:
         say(order.lines.shown(str(error)))

@@ -1,5 +1,5 @@
 """Spares a session most of its questions to the JVM: PySpark looks the same names up again and
-again, at a round trip each, and a plan has thousands of them."""
+again, and fills lists item by item, at a round trip each, and a plan has thousands of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ if TYPE_CHECKING:
 
 _FUNCTIONS: Final = ("functions", "org.apache.spark.sql.functions")
 _CLASSES: Final = ("PythonUtils", "org.apache.spark.sql.expressions.Window")
+
+
+_MOST_AT_ONCE: Final = 10
+"""Java makes lists of up to so many items by one call."""
+
+
+def spare_questions(session: SparkSession) -> None:
+    """Have this session remember names, and make short lists at once."""
+    remember_names(session)
+    context: Any = session.sparkContext
+    client = context._gateway._gateway_client  # noqa: SLF001 there is no public way to it
+    if not any(isinstance(one, _ShortLists) for one in client.converters):
+        client.converters = [_ShortLists(context._jvm.java.util.List), *client.converters]  # noqa: SLF001 as above
 
 
 def remember_names(session: SparkSession) -> None:
@@ -24,6 +37,22 @@ def remember_names(session: SparkSession) -> None:
         setattr(jvm, name, functions)
     for name in _CLASSES:
         setattr(jvm, name, _Class(getattr(jvm, name)))
+
+
+class _ShortLists:
+    """Makes Java's lists of Python's short ones."""
+
+    def __init__(self, java: Any) -> None:  # noqa: ANN401 Py4J has no types
+        self._of = java.of
+
+    def can_convert(self, value: object) -> bool:
+        """Whether this is such a list. Java's have no null."""
+        if type(value) is not list or len(value) > _MOST_AT_ONCE:
+            return False
+        return all(item is not None for item in value)
+
+    def convert(self, value: list[object], _client: object) -> Any:  # noqa: ANN401 as above
+        return self._of(*value)
 
 
 class _Class:

@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from stormcast.pipeline.gateway import remember_names
+from stormcast.pipeline.class_archive import ClassArchive
+from stormcast.pipeline.gateway import spare_questions
 from stormcast.pipeline.questions import CannotError
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ FOR_FEW: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Where planning costs more than the work."""
-_FOR_FEW_JAVA: Final = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=192m"
-)
-"""A Java that ends within seconds gains nothing by its best compiler."""
+_FOR_FEW_JAVA: Final = "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=192m"
+_SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.25"
+"""A Java that ends within seconds gains nothing by its best compiler, and much by an early one."""
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -68,25 +68,30 @@ logger.hooks.level = off
 
 def check_java(who: str = VERIFY) -> None:
     """Raise CannotError if there is no Java that Spark runs on; `who` needs it."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    java = _java()
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
     if java is None:
         raise CannotError(f"{who} needs a Java runtime, {JAVA} or newer: {remedy}")
-    version = _version_of(java)
-    if version is None or version < JAVA:
-        is_now = f"{java} is {version}" if version is not None else f"{java} does not run"
+    told = re.search(r'version "(\d+)', _said_by(java))
+    if told is None or int(told[1]) < JAVA:
+        is_now = f"{java} is {told[1]}" if told else f"{java} does not run"
         raise CannotError(f"{who} needs Java {JAVA} or newer, and {is_now}: {remedy}")
 
 
+def _java() -> str | None:
+    """Return the program that Spark starts."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+
+
 @cache
-def _version_of(java: str) -> int | None:
-    """Return the version of a Java, or None if it does not run. It takes a second to say so, and is
-    asked again when Spark starts."""
+def _said_by(java: str) -> str:
+    """Return what a Java says of its version, without the words that it picked up; nothing of the
+    kind if it does not run. It takes a second to say so, and is asked again when Spark starts."""
     with _marked():
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 Java's own version
-    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    return int(version[1]) if version else None
+    lines = (said.stderr + said.stdout).splitlines()
+    return "\n".join(line for line in lines if "Picked up" not in line)
 
 
 def check_pyspark(who: str = VERIFY) -> None:
@@ -113,8 +118,10 @@ def spark_session(
     who: str = VERIFY,
     more: Mapping[str, str] | None = None,
     shared: Path | None = None,
+    lasts: bool = False,
 ) -> Iterator[SparkSession]:
-    """Provide a Spark session for a job over so many rows; the settings `more` override ours.
+    """Provide a Spark session for a job over so many rows, or for one after the other of them if it
+    `lasts`; the settings `more` override ours.
     Computed tables are kept in `shared`, a folder that all hosts see, where it is given; else each
     worker keeps what it has computed."""
     check_pyspark(who)
@@ -125,7 +132,10 @@ def spark_session(
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_LOGGING)
         builder = SparkSession.builder.appName(f"stormcast {who}").master(master)
-        for key, value in (settings(master, rows, scratch, logging) | dict(more or {})).items():
+        asked = settings(master, rows, scratch, logging, lasts=lasts)
+        archive = ClassArchive(_said_by(_java() or ""))
+        asked["spark.driver.extraJavaOptions"] += f" {archive.options}"
+        for key, value in (asked | dict(more or {})).items():
             builder = builder.config(key, value)
         said = Path(scratch) / "stderr"
         try:
@@ -135,10 +145,11 @@ def spark_session(
             raise CannotError(
                 f"Spark does not start on {master}: {_last_line(said, error)}"
             ) from error
-        remember_names(session)
+        spare_questions(session)
         try:
             with _tables_in(shared, session):
                 yield session
+            archive.keep(session)
         finally:
             _stop(session)
 
@@ -234,7 +245,9 @@ def _last_line(path: Path, error: Exception) -> str:
     return lines[-1] if lines else str(error).partition("\n")[0]
 
 
-def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, str]:
+def settings(
+    master: str, rows: int, scratch: str, logging: Path, *, lasts: bool = False
+) -> dict[str, str]:
     """Return Spark's settings for this job."""
     asked = {
         "spark.sql.session.timeZone": "UTC",
@@ -253,6 +266,7 @@ def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, s
     asked |= _for_many(rows) if rows > SMALL else FOR_FEW
     if rows <= SMALL:
         asked["spark.driver.extraJavaOptions"] += f" {_FOR_FEW_JAVA}"
+        asked["spark.driver.extraJavaOptions"] += "" if lasts else f" {_SHORT_JAVA}"
     if master.startswith("local"):
         # On one machine all work is done in the driver, and needs no network.
         asked |= {

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import given
 
 Check = Callable[[Tables], DataFrame]
 """Finds all violations of one guarantee."""
+_RESULT: Final = """
+    run STRING, guarantee STRING, member BIGINT, position BIGINT, time DOUBLE, detail STRING,
+    witness ARRAY<STRUCT<member: BIGINT, number: BIGINT>>
+"""
 
 
 def event(member: str | Column, number: str | Column) -> Column:
@@ -45,6 +51,11 @@ def violations(
             "witness",
         )
     )
+
+
+def nothing(tables: Tables) -> DataFrame:
+    """Return the result of a check whose records do not occur."""
+    return given(tables.events.sparkSession, [], _RESULT)
 
 
 def union(*parts: DataFrame) -> DataFrame:

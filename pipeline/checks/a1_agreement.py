@@ -13,7 +13,7 @@ from stormcast.pipeline.losses import excused, with_batch, with_standstill
 from stormcast.pipeline.ranges import gaps, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
-from stormcast.pipeline.violations import event, violations, with_name
+from stormcast.pipeline.violations import event, nothing, violations, with_name
 
 GUARANTEE: Final = "A1"
 _PAIR: Final = ("run", "sender", "receiver")
@@ -22,6 +22,8 @@ _PAIR: Final = ("run", "sender", "receiver")
 def agreement(tables: Tables) -> DataFrame:
     """Find multicasts that one of two members has delivered and the other has not, though both went
     through the same views with the sender."""
+    if not (tables.occurring.any("view") and tables.occurring.of_group("delivered")):
+        return nothing(tables)
     held = keep(_held(tables))
     spans = keep(_spans(tables, held))
     reach = spans.groupBy("run", "sender").agg(F.max("hi").alias("last"))

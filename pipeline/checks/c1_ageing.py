@@ -21,6 +21,8 @@ GUARANTEE: Final = "C1"
 def parts(tables: Tables) -> list[DataFrame]:
     """Find messages resent to a member that is in no view, and did not answer for longer than
     connections age."""
+    if not tables.occurring.any("retransmitted"):
+        return []
     suspects = keep(_outside_views(tables, _to_the_gone(tables)))
     late = suspects.join(_unanswered_since(tables, suspects), ["run", "sender", "number"]).where(
         F.col("time") > F.col("since") + _allowed()

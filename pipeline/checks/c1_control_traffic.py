@@ -35,7 +35,7 @@ TRAFFIC: Final = ("sent", "acked", "requested", "retransmitted", "sync")
 def control_traffic(tables: Tables) -> DataFrame:
     """Find control traffic beyond what the members' own settings promise."""
     return union(
-        _hasty_syncs(tables),
+        *([_hasty_syncs(tables)] if tables.occurring.of_one("sync") else ()),
         *c1_requests.parts(tables),
         *c1_resends.parts(tables),
         *c1_multicast.parts(tables),

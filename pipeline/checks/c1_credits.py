@@ -17,6 +17,8 @@ GUARANTEE: Final = "C1"
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Find requests for credits that can never be answered, and needless repetitions of them."""
+    if not tables.occurring.any("credit"):
+        return []
     asked = tables.events.where((F.col("kind") == "credit") & (F.col("stream") == words.ASKED))
     return [_of_the_past(tables, asked), _unanswered(tables, asked)]
 

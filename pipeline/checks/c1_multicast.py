@@ -22,20 +22,25 @@ GUARANTEE: Final = "C1"
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Find requests, announcements and alarms of multicast windows beyond what is promised."""
-    requests = tables.messages.receiving.where(
-        F.col("is_multicast") & (F.col("kind") == "requested")
-    )
-    placed = keep(_with_reached(tables, requests))
-    alarms = keep(_alarms(tables))
-    return [
-        _delivered_before(tables, placed),
-        delivered_early(tables, placed.where(F.col("lo") > F.col("reached")), "multicast"),
-        _never_sent(tables, placed),
-        _unasked_for(tables, requests),
-        _announced(tables),
-        _needless_alarms(tables, alarms),
-        _hasty_alarms(tables, alarms),
-    ]
+    occurring, found = tables.occurring, []
+    if occurring.of_group("requested"):
+        requests = tables.messages.receiving.where(
+            F.col("is_multicast") & (F.col("kind") == "requested")
+        )
+        placed = keep(_with_reached(tables, requests))
+        early = placed.where(F.col("lo") > F.col("reached"))
+        found += [
+            _delivered_before(tables, placed),
+            delivered_early(tables, early, "multicast"),
+            _never_sent(tables, placed),
+            _unasked_for(tables, requests),
+        ]
+    if occurring.of_group("sync"):
+        found.append(_announced(tables))
+    if occurring.of_group("alarm"):
+        alarms = keep(_alarms(tables))
+        found += [_needless_alarms(tables, alarms), _hasty_alarms(tables, alarms)]
+    return found
 
 
 def _with_reached(tables: Tables, requests: DataFrame) -> DataFrame:

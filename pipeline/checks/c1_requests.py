@@ -26,15 +26,17 @@ _LOOKS: Final = (*WINDOW, "is_multicast", "joining")
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Find requests and acks beyond what their receiver promises."""
-    requests = keep(_requests(tables))
-    return [
-        _large(requests),
-        _late(tables, requests),
-        _asked_again(_same_ends(requests)),
-        _asked_again(_same_inside(requests)),
-        _impatient(tables, requests),
-        _many_acks(tables),
-    ]
+    found = []
+    if tables.occurring.any("requested"):
+        requests = keep(_requests(tables))
+        found += [
+            _large(requests),
+            _late(tables, requests),
+            _asked_again(_same_ends(requests)),
+            _asked_again(_same_inside(requests)),
+            _impatient(tables, requests),
+        ]
+    return [*found, _many_acks(tables)] if tables.occurring.any("acked") else found
 
 
 def _requests(tables: Tables) -> DataFrame:

@@ -32,7 +32,11 @@ _PAIR: Final = ("run", "sender", "receiver")
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Find batches that were sent again more often than requests and silence account for."""
-    return [_unicast(tables), _in_the_middle(tables), _multicast(tables)]
+    to_one = tables.occurring.of_one("retransmitted")
+    return [
+        *([_unicast(tables), _in_the_middle(tables)] if to_one else ()),
+        *([_multicast(tables)] if tables.occurring.of_group("retransmitted") else ()),
+    ]
 
 
 def _unicast(tables: Tables) -> DataFrame:

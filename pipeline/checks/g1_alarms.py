@@ -12,7 +12,7 @@ from stormcast.pipeline import words
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.records import is_multicast, is_numbered
-from stormcast.pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline.violations import event, nothing, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 HARMLESS: Final = (
@@ -47,6 +47,10 @@ _SETTINGS: Final = f"""
 
 def without_cause(tables: Tables) -> DataFrame:
     """Find losses, and reports of losses by members, in runs that give no cause for them."""
+    occurring = tables.occurring
+    are_reports = occurring.of_group("alarm") or occurring.any("skipped")
+    if not (are_reports or occurring.unnumbered("sent")):
+        return nothing(tables)
     designs = keep(_designs(tables))
     disturbed = keep(_disturbed(tables, designs))
     return union(_said(tables, disturbed), _unheard(tables, designs, disturbed))

@@ -39,14 +39,13 @@ repeat these messages."""
 def no_loss(tables: Tables) -> DataFrame:
     """Find messages that were lost on their way from one application to the other, though sender
     and receiver stayed."""
-    removed = keep(_removed(tables))
+    removed, occurring = keep(_removed(tables)), tables.occurring
     return union(
         application.not_sent(tables, GUARANTEE),
-        application.split(tables, GUARANTEE),
+        *([application.split(tables, GUARANTEE)] if occurring.any("cut") else ()),
         _unicast(tables, removed),
-        _thrown_away(tables, removed),
-        _multicast(tables),
-        _own(tables),
+        *([_thrown_away(tables, removed)] if occurring.any("abandoned") else ()),
+        *([_multicast(tables), _own(tables)] if occurring.of_group("sent") else ()),
         application.handed_over(tables, GUARANTEE),
         lost_with_windows(tables),
         without_cause(tables),

@@ -22,7 +22,7 @@ def once(tables: Tables) -> DataFrame:
     return union(
         _in_one_window(tables),
         _in_two_windows(tables),
-        _multicasts(tables),
+        *([_multicasts(tables)] if tables.occurring.of_group("delivered") else ()),
         application.handed_over(tables, GUARANTEE),
         application.sent_again(tables, GUARANTEE),
     )

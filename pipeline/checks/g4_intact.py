@@ -24,8 +24,8 @@ def intact(tables: Tables) -> DataFrame:
     return union(
         _different(tables),
         _strange(tables),
-        _unnumbered(tables),
-        _mixed(tables),
+        *([_unnumbered(tables)] if tables.occurring.unnumbered("delivered") else ()),
+        *([_mixed(tables)] if tables.occurring.any("dropped") else ()),
         application.handed_over(tables, GUARANTEE),
     )
 

@@ -16,6 +16,8 @@ GUARANTEE: Final = "G6"
 
 def purge_safety(tables: Tables) -> DataFrame:
     """Find purges of seqnos that a receiver had later, or never."""
+    if not tables.occurring.of_group("purged"):
+        return _unicast(tables)
     return union(_unicast(tables), g6_multicast.purged_early(tables, GUARANTEE))
 
 

@@ -28,7 +28,7 @@ def apart(tables: Tables) -> DataFrame:
         _of_another(tables),
         _purged_by_another(tables),
         _after_the_window(tables),
-        _of_a_stranger(tables),
+        *([_of_a_stranger(tables)] if tables.occurring.of_group("delivered") else ()),
     )
 
 

@@ -17,6 +17,8 @@ from stormcast.pipeline.violations import event, plain, violations
 
 def parts(tables: Tables, guarantee: str) -> list[DataFrame]:
     """Return the violations, a table for each kind."""
+    if not (tables.occurring.any("blocked") or tables.occurring.of_group("sent")):
+        return []
     waiting = keep(_waiting(tables))
     complete = keep(_complete(tables, waiting))
     return [

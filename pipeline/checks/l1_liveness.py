@@ -29,7 +29,7 @@ def liveness(tables: Tables) -> DataFrame:
         _acked_late(tables),
         _unflushed(tables),
         _unrepeated(tables),
-        answered_in_part(tables, GUARANTEE),
+        *([answered_in_part(tables, GUARANTEE)] if tables.occurring.any("answered") else ()),
         *l1_lanes.parts(tables, GUARANTEE),
     )
 

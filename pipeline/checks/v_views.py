@@ -9,11 +9,13 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
-from stormcast.pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline.violations import event, nothing, union, violations, with_name
 
 
 def one_list(tables: Tables) -> DataFrame:
     """Find violations of V1: ids of views that name two lists of members."""
+    if not tables.occurring.any("view"):
+        return nothing(tables)
     by_id = Window.partitionBy("run", "view", "creator").orderBy("short_id", "place")
     first = F.first(F.struct("short_id", "number", "members")).over(by_id)
     found = tables.groups.views.withColumn("first", first).where(
@@ -31,6 +33,8 @@ def one_list(tables: Tables) -> DataFrame:
 def own_views(tables: Tables) -> DataFrame:
     """Find violations of V2: views without the member that installed them, or without a living
     member that was not asked whether it lives."""
+    if not tables.occurring.any("view"):
+        return nothing(tables)
     without = tables.groups.views.where(~F.array_contains("members", F.col("short_id")))
     not_in_it = violations(
         with_name(without, tables, "short_id", "name"),
@@ -104,6 +108,8 @@ def _pairs(tables: Tables) -> DataFrame:
 
 def growing_ids(tables: Tables) -> DataFrame:
     """Find violations of V3: views whose number is not above that of the view before."""
+    if not tables.occurring.any("view"):
+        return nothing(tables)
     return violations(
         _pairs(tables).where(F.col("view") <= F.col("before.view")),
         "V3",
@@ -115,6 +121,8 @@ def growing_ids(tables: Tables) -> DataFrame:
 
 def one_view(tables: Tables) -> DataFrame:
     """Find violations of V4: living members that do not end in one view of just the living ones."""
+    if not tables.occurring.any("view"):
+        return nothing(tables)
     last = _last_views(tables).join(_kept_apart(tables), "run", how="left_anti")
     return union(_without_view(last), _odd(tables, last), _in_two_views(last))
 

@@ -7,6 +7,7 @@ table of incarnations has their labels. Each table is made when it is first used
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from stormcast.pipeline.tables.groups import GroupTables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.occurring import Occurring
 from stormcast.pipeline.tables.purges import PurgeTables
 from stormcast.pipeline.tables.rig import RigTables
 
@@ -32,6 +34,11 @@ class Tables:
         self.groups = GroupTables(self.events, self.rig, self.members, self.messages)
         self.purges = PurgeTables(self.members, self.messages)
         self.application = ApplicationTables(self.events, self.rig, self.members, self.messages)
+
+    @cached_property
+    def occurring(self) -> Occurring:
+        """Which kinds of records there are."""
+        return Occurring(self.events)
 
     def without(self, runs: Collection[str]) -> Tables:
         """Return the tables of all other runs."""

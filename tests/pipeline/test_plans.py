@@ -79,21 +79,47 @@ def test_rows_in_one_partition_are_joined_and_sorted_without_a_shuffle(
     assert "Exchange" not in _plan(table.join(last, "run", how="left"))
 
 
-def test_a_name_is_looked_up_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    client: Any = spark.sparkContext._gateway._gateway_client
+@pytest.fixture
+def asked(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the JVM is asked from now on, but what it may forget."""
+    asked: list[str] = []
+    context: Any = spark.sparkContext
+    client = context._gateway._gateway_client
     send = client.send_command
 
     def counted(command: str, *rest: Any) -> Any:
-        asked.append(command)
+        if not command.startswith("m"):
+            asked.append(command)
         return send(command, *rest)
 
-    functions.upper(functions.col("run"))
     monkeypatch.setattr(client, "send_command", counted)
+    return asked
+
+
+def test_a_name_is_looked_up_once(asked: list[str]) -> None:
+    functions.upper(functions.col("run"))
+    asked.clear()
     functions.col("run")
     assert asked == []
     functions.upper(functions.col("run"))
-    assert len([command for command in asked if not command.startswith("m")]) == 1
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("columns", [0, 1, 5, 10])
+def test_a_short_list_is_made_at_once(spark: SparkSession, asked: list[str], columns: int) -> None:
+    """One question makes it, one makes a sequence of it, and one selects."""
+    table = given(spark, ROWS, SCHEMA)
+    again = [functions.col("number").alias(f"c{place}") for place in range(columns)]
+    table.select(*again)
+    asked.clear()
+    assert len(table.select(*again).columns) == columns
+    assert len(asked) <= 3 + columns + 2  # The names of columns are asked for one by one.
+
+
+@pytest.mark.parametrize("values", [[1], ["a", "b"], list(range(11)), [None, "a"], [], [[1], [2]]])
+def test_a_list_is_the_same_however_it_is_made(spark: SparkSession, values: list[Any]) -> None:
+    java: Any = spark.sparkContext._jvm
+    assert str(java.java.util.ArrayList(values)) == str(values)
 
 
 def test_java_has_room_for_all_that_a_batch_compiles() -> None:

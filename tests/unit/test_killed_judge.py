@@ -55,7 +55,7 @@ def test_all_that_is_temporary_is_in_a_folder_of_its_owner(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(pyspark, "SparkSession", _Sessions(made))
     monkeypatch.setattr(session, "check_java", lambda _who: None)
-    monkeypatch.setattr(session, "remember_names", lambda _session: None)
+    monkeypatch.setattr(session, "spare_questions", lambda _session: None)
     with session.spark_session("local[1]", rows=1):
         (scratch,) = tmp_path.iterdir()
         assert scratch.name.startswith(session.own_prefix())
