@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "stormcast"
 _NAME: Final = "spark-{}.jsa"
+_MOST: Final = 3
+"""As many are kept, of different Javas and PySparks: each takes 130 MB."""
 _UNTOLD: Final = "-Xlog:cds*=off"
 """An archive that does not fit is no matter: classes are loaded as if there were none."""
 
@@ -49,9 +51,12 @@ class ClassArchive:
         with suppress(Exception):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _dump(session, fresh)
-            for old in self._path.parent.glob(_NAME.format("*")):
-                old.unlink()
             fresh.rename(self._path)
+            kept = sorted(
+                self._path.parent.glob(_NAME.format("*")), key=lambda one: -one.stat().st_mtime
+            )
+            for old in kept[_MOST:]:
+                old.unlink()
         with suppress(OSError):
             fresh.unlink()
 

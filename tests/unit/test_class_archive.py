@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,17 @@ def test_what_is_there_is_not_made_again(cache: Path) -> None:
     assert made.read_bytes() == b"as it is"
 
 
-def test_that_of_another_java_is_replaced(cache: Path) -> None:
-    ClassArchive("another").keep(Session())  # type: ignore[arg-type]
-    (other,) = cache.iterdir()
+def test_those_of_three_javas_are_kept(cache: Path) -> None:
+    for java in ("first", "second", "third", "fourth"):
+        archive = ClassArchive(java)
+        archive.keep(Session())  # type: ignore[arg-type]
+        for made in cache.iterdir():
+            if f"SharedArchiveFile={made}" not in archive.options:
+                os.utime(made, ns=(0, made.stat().st_mtime_ns - 10**9))
 
-    ClassArchive(JAVA).keep(Session())  # type: ignore[arg-type]
-
-    (made,) = cache.iterdir()
-    assert made != other
+    assert len(list(cache.iterdir())) == 3
+    assert "SharedArchiveFile" not in ClassArchive("first").options
+    assert "SharedArchiveFile" in ClassArchive("fourth").options
 
 
 def test_one_that_cannot_be_written_whole_is_none(cache: Path) -> None:
