@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "stormcast"
 _NAME: Final = "spark-{}.jsa"
+_PART: Final = "spark-*.[0-9]*"
+"""An archive while it is written: with the number of the process."""
 _MOST: Final = 3
 """As many are kept, of different Javas and PySparks: each takes 130 MB."""
 _UNTOLD: Final = "-Xlog:cds*=off"
@@ -50,6 +52,10 @@ class ClassArchive:
         fresh = self._path.with_suffix(f".{os.getpid()}")
         with suppress(Exception):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for part in self._path.parent.glob(_PART):
+                # Of a command that was killed meanwhile.
+                if not Path("/proc", part.suffix[1:]).exists():
+                    part.unlink()
             _dump(session, fresh)
             fresh.rename(self._path)
             kept = sorted(

@@ -79,6 +79,18 @@ def test_one_that_cannot_be_written_whole_is_none(cache: Path) -> None:
     assert "SharedArchiveFile" not in archive.options
 
 
+def test_what_a_killed_command_left_of_one_is_removed(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    of_the_dead, of_the_living = cache / "spark-a.4194305", cache / f"spark-b.{os.getppid()}"
+    of_the_dead.touch()
+    of_the_living.touch()
+
+    ClassArchive(JAVA).keep(Session())  # type: ignore[arg-type]
+
+    assert not of_the_dead.exists()
+    assert of_the_living.exists()
+
+
 def test_where_nobody_may_write_nothing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
