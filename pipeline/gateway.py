@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 _FUNCTIONS: Final = ("functions", "org.apache.spark.sql.functions")
 _CLASSES: Final = ("PythonUtils", "org.apache.spark.sql.expressions.Window")
-
-
 _MOST_AT_ONCE: Final = 10
 """Java makes lists of up to so many items by one call."""
 
