@@ -105,15 +105,15 @@ def test_a_name_is_looked_up_once(asked: list[str]) -> None:
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("columns", [0, 1, 5, 10])
+@pytest.mark.parametrize("columns", [1, 5, 10])
 def test_a_short_list_is_made_at_once(spark: SparkSession, asked: list[str], columns: int) -> None:
-    """One question makes it, one makes a sequence of it, and one selects."""
+    """One call makes it, one makes a sequence of it, and one selects."""
     table = given(spark, ROWS, SCHEMA)
     again = [functions.col("number").alias(f"c{place}") for place in range(columns)]
     table.select(*again)
     asked.clear()
-    assert len(table.select(*again).columns) == columns
-    assert len(asked) <= 3 + columns + 2  # The names of columns are asked for one by one.
+    table.select(*again)
+    assert len([command for command in asked if command[0] in "ci"]) == 3
 
 
 @pytest.mark.parametrize("values", [[1], ["a", "b"], list(range(11)), [None, "a"], [], [[1], [2]]])
