@@ -20,9 +20,12 @@ class Timers(Generic[K]):
     """Keeps at most one moment for each key. Setting a key again moves its moment; a moment that is
     due is taken once."""
 
-    __slots__ = ("_heap", "_order", "_when", "earliest", "is_moved")
+    __slots__ = ("_heap", "_in_turn", "_order", "_when", "earliest", "is_moved")
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_turn: bool = False) -> None:
+        """`in_turn`: of keys that are due at one moment, the one that was set first comes last, so
+        that another one leads each time."""
+        self._in_turn = in_turn
         self.earliest = inf
         """The earliest moment, or, if `is_moved`, one not later than that. Stored, because every
         turn asks for the earliest moment and few turns change it."""
@@ -119,6 +122,9 @@ class Timers(Generic[K]):
                 heappop(heap)
             if due:
                 self.is_moved = True
+                if self._in_turn:
+                    first = due[0]
+                    due.insert(sum(when == first[0] for when, _key in due) - 1, due.pop(0))
             for when, key in due:
                 if self._when.get(key) == when:
                     del self._when[key]

@@ -33,6 +33,24 @@ def test_a_moment_is_taken_once() -> None:
     assert timers.due("a") == timers.next_deadline() == inf
 
 
+def test_of_keys_in_turn_that_are_due_together_another_one_leads_each_time() -> None:
+    timers: Timers[str] = Timers(in_turn=True)
+    timers.set("before", 0.5)
+    for name in ("a", "b", "c"):
+        timers.set(name, 1.0)
+    orders = []
+    for moment in (1.0, 2.0, 3.0):
+        orders.append([key for key in timers.take_due(moment) if key != "before"])
+        for key in orders[-1]:
+            timers.set(key, moment + 1.0)
+    assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]]
+    # Earlier ones are first all the same.
+    timers = Timers(in_turn=True)
+    for name, when in (("last", 3.0), ("one", 2.0), ("two", 2.0), ("other", 2.0)):
+        timers.set(name, when)
+    assert list(timers.take_due(9.0)) == ["two", "other", "one", "last"]
+
+
 def test_keys_come_earliest_first_and_of_one_moment_in_the_order_they_were_set() -> None:
     """Whoever replays a run sees the same order: it depends on nothing but what was set when."""
     timers = armed(late=3.0, second=2.0, third=2.0, first=1.0)

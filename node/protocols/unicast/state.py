@@ -46,7 +46,9 @@ class Connections:
         nothing but silence shows that a peer is dead."""
         self.is_consuming = True
         """Whether the application takes deliveries."""
-        self.looks: Timers[Timed] = Timers()
+        self.looks: Timers[Timed] = Timers(in_turn=True)
+        """When to look at an entry or a sync. In turn: what is repeated for a dead member, first
+        each time, could fill a narrow path, and keep all others' out for ever."""
         self.expiries: Timers[Timed] = Timers()
         """When an entry or a sync may have been unused, or unanswered, for too long. Apart from the
         looks: these moments are far away, and set once, not after every visit."""
