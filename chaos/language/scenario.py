@@ -200,10 +200,25 @@ def _needs(scenario: Scenario) -> Names:
 _SHARE: Final = quantity(SHARE)
 
 
+LEAST_BANDWIDTH: Final = 1000.0
+"""Bytes per second that a network which is always narrow lets pass at least."""
+
+
 def _check_network(item: Item, link: Link) -> None:
     if bool(link.reorder) != bool(link.reorder_by):
         raise item.error(
             "network: reorder and reorder_by need each other: a share, and how late; add the other"
+        )
+    for name, share in (("loss", link.loss), ("corrupt", link.corrupt)):
+        if share >= 1:
+            raise item.error(
+                f"network: {name} of 100%: nothing would ever arrive; write less, or have a step "
+                "of the timeline take all for a while"
+            )
+    if link.bandwidth is not None and link.bandwidth < LEAST_BANDWIDTH:
+        raise item.error(
+            f"network: a bandwidth below {LEAST_BANDWIDTH:g}B/s lets hardly anything arrive; write "
+            "more, or have a step of the timeline narrow it for a while"
         )
 
 

@@ -31,6 +31,7 @@ from stormcast.chaos.session.settling import (
     Settling,
     Waits,
     landing_seconds,
+    passing_seconds,
     travel_seconds,
     vain_repairs,
 )
@@ -224,7 +225,8 @@ class Session:
         that its group needs to regroup, even after merges in vain), then for as long as silence
         must last."""
         limits = self.scenario.limits
-        tries, travel = vain_repairs(self.scenario.network), travel_seconds(self.rig)
+        tries = vain_repairs(self.scenario.network)
+        travel = travel_seconds(self.rig) + passing_seconds(self.scenario)
         still = self._waits.still + (tries - 1) * self._waits.again
         self._settling.still_for = still + travel
         self._settling.again_for, self._settling.tries = self._waits.again + travel, tries

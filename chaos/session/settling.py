@@ -10,10 +10,12 @@ from math import ceil, inf, log
 from typing import Any, Final
 
 from stormcast.chaos.faults import Link
+from stormcast.chaos.faults.outcome import QUEUE_SECONDS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import TRAVELS, Evidence
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session.roster import Roster, State
+from stormcast.node.core.wire import MAX_BODY
 
 STILL_SECONDS: Final = 1.5
 """Seconds without a new message, or a piece of one, after which none is expected, at least."""
@@ -24,6 +26,8 @@ LONGEST_WAIT: Final = 15.0
 MARGIN: Final = 0.5
 KEPT_OUT: Final = ("stack.refused.transport-queue-full", "transport.dropped_queue_full")
 """Counters of frames that found the queue of the transport full."""
+OVERHEAD: Final = 200
+"""Bytes of a frame besides its message, at most."""
 BY_CHANCE: Final = 1e-6
 """How likely it may be that repairs fail in a row although each of them might have worked."""
 
@@ -185,6 +189,16 @@ def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float)
 def travel_seconds(rig: RigTrace) -> float:
     """Return the seconds that an exchange takes longer because the network delays frames."""
     return TRAVELS * rig.travel
+
+
+def passing_seconds(scenario: Scenario) -> float:
+    """Return the seconds that an exchange takes longer on a network that is always narrow: each of
+    its frames waits for others, and takes a while to pass."""
+    rate = scenario.network.bandwidth
+    if rate is None:
+        return 0.0
+    largest = max((load.size[1] for load in scenario.workload), default=0)
+    return TRAVELS * (QUEUE_SECONDS + (min(largest, MAX_BODY) + OVERHEAD) / rate)
 
 
 def landing_seconds(rig: RigTrace, now: float, longest: float) -> float:

@@ -54,6 +54,26 @@ def verdict_on(scenario: Scenario, backend: SimBackend, seed: int = 1) -> tuple[
     return judge_run(scenario, run).verdict, run
 
 
+NARROW = """
+name: narrow
+guarantees: [G1]
+cluster: {members: 2}
+network: {bandwidth: 1000B/s}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 1, rate: 1/s, size: 60KB}
+"""
+
+
+@pytest.mark.parametrize("backend", [SimBackend, RealTime])
+def test_a_frame_that_takes_a_minute_to_pass_is_not_said_to_be_lost(
+    backend: type[SimBackend],
+) -> None:
+    """Nothing moves at either end for that minute."""
+    verdict, run = verdict_on(parse_scenario(NARROW), backend())
+    assert verdict is not Verdict.VIOLATED
+    assert run.seconds > 60
+
+
 @pytest.mark.parametrize("backend", [SimBackend, RealTime])
 def test_a_run_without_time_to_settle_waits_for_what_is_under_way(
     backend: type[SimBackend],
