@@ -26,6 +26,10 @@ REJOIN_SECONDS: Final = 10.0
 """Seconds that a member has to come back before another one may go."""
 LARGE: Final = 10_000
 """A load of messages above so many bytes has a fiftieth of the rate."""
+WINDOW: Final = 20.0
+"""Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
+LONGEST_WINDOW: Final = 600.0
+"""Seconds that a short window may take until all is well."""
 WHOLE_TRACE: Final = 1 << 40
 """No bound of a trace: chapters bound it."""
 
@@ -46,7 +50,7 @@ class Storm:
     lasting: Span = (0.2, 6.0)
     at_once: int = 3
     """The most faults at one time."""
-    window: float = 60.0
+    window: float = WINDOW
     """Seconds of storm; a quiet phase follows."""
     loads: tuple[int, int] = (2, 4)
     """The least and the most loads of a window."""
@@ -64,7 +68,9 @@ class Storm:
     @property
     def limits(self) -> Limits:
         """The limits of each window."""
-        return Limits(run=10 * self.window, settle=self.settle, trace=WHOLE_TRACE)
+        return Limits(
+            run=max(10 * self.window, LONGEST_WINDOW), settle=self.settle, trace=WHOLE_TRACE
+        )
 
     def scenario(self, seed: int, number: int) -> Scenario:
         """Return the scenario of a window."""

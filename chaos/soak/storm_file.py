@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stormcast.chaos.language.cluster import CLUSTER
 from stormcast.chaos.language.scenario import GUARANTEES, NETWORK, Link
-from stormcast.chaos.soak.storm import ALL, KINDS, SIZES, Storm
+from stormcast.chaos.soak.storm import ALL, KINDS, SIZES, WINDOW, Storm
 from stormcast.node.reading.items import Item
 from stormcast.node.reading.notations import (
     TEXT,
@@ -73,7 +73,7 @@ STORM: Final = Shape(
         "every": Key("every", span(DURATION), (1.0, 8.0)),
         "lasting": Key("lasting", span(DURATION), (0.2, 6.0)),
         "at_once": Key("at_once", whole(1, 16), 3),
-        "window": Key("window", quantity(DURATION, above_zero=True), 60.0),
+        "window": Key("window", quantity(DURATION, above_zero=True), WINDOW),
         "loads": Key("loads", whole_range(1, _MOST_LOADS), (2, 4)),
         "rate": Key("rate", span(RATE), (5.0, 60.0)),
         "sizes": Key("sizes", _sizes(), SIZES),
