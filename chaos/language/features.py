@@ -20,6 +20,7 @@ FEATURES: Final[dict[str, str]] = {
     "reorder": "have frames overtake each other",
     "corrupt": "have frames arrive with a bit flipped",
     "bandwidth": "limit the bytes per second",
+    "large-datagrams": "let datagrams of many packets pass a network that is always narrow",
     "packets": "drop packets by protocol, port, size and number, whatever is in them",
     "packet-contents": "choose packets by what scapy finds in them; delay, double or change them",
     "rule-drop": "drop frames that are known by themselves",
@@ -43,6 +44,9 @@ OTHER_WAYS: Final = frozenset({"netem", "frames-of-streams"})
 ONLY_SIMULATED: Final = {
     "strangers": "nobody but the simulator has strangers on the way between members; use "
     "--backend sim",
+    "large-datagrams": "a kernel cuts a datagram into packets, and drops it whole where the queue "
+    "of the link has no room for all of them: nothing would ever arrive; use a stack with FRAG and "
+    "a frag_size of some packets, a larger bandwidth, or --backend sim",
 }
 """Features that only the simulator has, and why."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, DOCKER, KUBERNETES, SIM
+from stormcast.chaos.faults.outcome import QUEUE_SECONDS
 from stormcast.chaos.language.features import features_of
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, settings_of
@@ -33,6 +35,8 @@ CANNOT: Final[dict[str, str]] = {
     "clock-skew": "all members share one clock, simulated or real",
 }
 """Needs that no backend can meet, and why."""
+PACKETS: Final = 2_500
+"""Bytes of a message that always find room: a narrow link's queue takes two packets at least."""
 _IN_MEMBER: Final = {"drop": "DROP", "delay": "DELAY", "duplicate": "DUPLICATE"}
 """The test protocol that does inside of a member what a rule does."""
 
@@ -76,6 +80,8 @@ def cluster_plan(
     # On a real TCP connection nothing can take a frame out: rules act inside of members.
     is_inside = is_stream and features.get("frames-of-streams", "") is not None
     needs = features_of(scenario, in_members=is_inside, is_group=settings.has_group)
+    if not is_stream and _largest_datagram(scenario, settings) > _room(scenario.network):
+        needs |= {"large-datagrams"}
     if is_inside:
         _check_rules(scenario)
     if is_stream:
@@ -99,6 +105,20 @@ def cluster_plan(
         first_conn=scenario.cluster.unicast_first_conn or 1,
         trace_bytes=scenario.limits.trace,
     )
+
+
+def _largest_datagram(scenario: Scenario, settings: StackSettings) -> int:
+    """Return the bytes of the largest message, or of the largest piece of one, that is sent."""
+    largest = max((load.size[1] for load in scenario.workload), default=0)
+    frag = settings.fragments
+    return largest if frag is None else min(largest, frag.frag_size)
+
+
+def _room(network: faults.Link) -> float:
+    """Return the bytes that find room in the queue of a network that is always narrow."""
+    if network.bandwidth is None:
+        return inf
+    return max(PACKETS, network.bandwidth * QUEUE_SECONDS)
 
 
 def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) -> dict[str, Any]:

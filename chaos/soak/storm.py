@@ -84,7 +84,14 @@ class Storm:
             for kind in self.drawn_kinds
             if kind != "restart"
         )
-        load = ScenarioLoad(do="multicast", sources=names, dests=names, count=1, rate=1.0)
+        load = ScenarioLoad(
+            do="multicast",
+            sources=names,
+            dests=names,
+            count=1,
+            rate=1.0,
+            size=max(self.sizes, key=lambda size: size[1]),
+        )
         return Scenario(
             name=self.name,
             cluster=self.cluster,

@@ -16,7 +16,7 @@ from stormcast.chaos.backends.kubernetes.release_access import NO_POD_HAS
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.faults import Cut, Leave
-from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.language.schedule import TimedStep
@@ -498,6 +498,46 @@ def test_rules_that_no_agent_can_do_by_the_frames_to_its_own_member_are_refused_
     with pytest.raises(Unsupported, match="one member in `to`") if is_refused else nullcontext():
         cluster_plan(scenario, 1, "run", tmp_path, in_pods)
     cluster_plan(scenario, 1, "run", tmp_path, Noting().features())
+
+
+NARROW = """
+name: narrow
+guarantees: G1
+cluster: {{members: 2, stack: {stack}}}
+network: {{bandwidth: {bandwidth}}}
+workload:
+  - {{do: unicast, from: n0, to: n1, count: 1, rate: 1/s, size: {size}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "bandwidth", "size", "passes"),
+    [
+        ("unicast-only", "100000B/s", "26KB", False),
+        ("unicast-only", "100000B/s", "24KB", True),
+        ("unicast-only", "2000B/s", "1KB", True),
+        ("udp, protocols: {FRAG: {frag_size: 60KB}}", "100000B/s", "50KB", False),
+        ("tcp", "100000B/s", "50KB", True),
+        ("udp, protocols: {FRAG: {frag_size: 8KB}}", "100000B/s", "50KB", True),
+    ],
+)
+def test_datagrams_that_never_find_room_are_refused_on_real_packets(
+    stack: str,
+    bandwidth: str,
+    size: str,
+    passes: bool,
+    tmp_path: Path,
+) -> None:
+    scenario = parse_scenario(NARROW.format(stack=stack, bandwidth=bandwidth, size=size))
+    there = {**dict.fromkeys(FEATURES), **ONLY_SIMULATED}
+    if passes:
+        cluster_plan(scenario, 1, "run", tmp_path, there)
+    else:
+        with pytest.raises(
+            Unsupported, match=r"has no room for all of them.*use a stack with FRAG"
+        ):
+            cluster_plan(scenario, 1, "run", tmp_path, there)
+    cluster_plan(scenario, 1, "run", tmp_path, dict.fromkeys(FEATURES))
 
 
 def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: Path) -> None:
