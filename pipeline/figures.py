@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.judgement import Death, Figures, Probe
+from stormcast.pipeline.side_by_side import side_by_side
 from stormcast.pipeline.tables import Tables, arrivals
 
 
@@ -31,21 +32,28 @@ def count_figures(tables: Tables) -> dict[str, Figures]:
         .join(arrivals.counted(tables), "run", how="left")
         .na.fill(0, ["messages", "delivered"])
     )
+    asked = {
+        "counted": counted.collect,
+        "probes": lambda: tables.rig.probes.where(F.col("id").isNotNull()).collect(),
+        "uncounted": lambda: _uncounted(tables).orderBy("number").collect(),
+        "deaths": lambda: tables.rig.deaths.orderBy("time", "number").collect(),
+    }
+    rows = side_by_side(tables.events.sparkSession, asked)
     bites: dict[str, dict[str, Probe]] = {}
-    for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
+    for row in rows["probes"]:
         bites.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
     uncounted: dict[str, dict[str, str]] = {}
-    for row in _uncounted(tables).orderBy("number").collect():
+    for row in rows["uncounted"]:
         uncounted.setdefault(row.run, {}).setdefault(row.id, row.do)
     deaths: dict[str, list[Row]] = {}
-    for row in tables.rig.deaths.orderBy("time", "number").collect():
+    for row in rows["deaths"]:
         deaths.setdefault(row.run, []).append(row)
     return {
         row.run: replace(
             _figures_of(row, bites.get(row.run, {}), deaths.get(row.run, ())),
             uncounted=uncounted.get(row.run, {}),
         )
-        for row in counted.collect()
+        for row in rows["counted"]
     }
 
 

@@ -19,8 +19,16 @@ def spare_questions(session: SparkSession) -> None:
     remember_names(session)
     context: Any = session.sparkContext
     client = context._gateway._gateway_client  # noqa: SLF001 there is no public way to it
+    spare_call_sites(session)
     if not any(isinstance(one, _ShortLists) for one in client.converters):
         client.converters = [_ShortLists(context._jvm.java.util.List), *client.converters]  # noqa: SLF001 as above
+
+
+def spare_call_sites(session: SparkSession) -> None:
+    """Have Spark not look up, for each table that this thread makes, who made it: it walks through
+    the whole stack for that, and nobody reads it."""
+    for form in ("callSite.short", "callSite.long"):
+        session.sparkContext.setLocalProperty(form, "stormcast")
 
 
 def remember_names(session: SparkSession) -> None:

@@ -8,8 +8,9 @@ step crashes all the same, it is done for halves of the runs, until it is known 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import impossible, words
 from stormcast.pipeline.files import Defects, Files, read_all
 from stormcast.pipeline.halves import Runs, in_halves
+from stormcast.pipeline.side_by_side import side_by_side
 from stormcast.pipeline.tables import Tables
 
 _MEMBERS: Final = r"\A([0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8})*)?\z"
@@ -55,20 +57,39 @@ def sort_out(
 def _sort_out(events: DataFrame, files: Files) -> tuple[Tables, Defects]:
     """Return the tables of all runs whose records can be, and all defects."""
     known: Defects = {}
-    for row in impossible.records(events).orderBy("run", "detail").collect():
-        known.setdefault(row.run, []).append(row.detail)
-    for run, reason in (*impossible.settings(events), *impossible.rig(events)):
+    odd = side_by_side(
+        events.sparkSession,
+        {
+            "records": lambda: _odd_records(events),
+            "settings": lambda: list(impossible.settings(events)),
+            "rig": lambda: list(impossible.rig(events)),
+        },
+    )
+    for run, reason in chain.from_iterable(odd.values()):
         known.setdefault(run, []).append(reason)
     tables = Tables(events.where(~F.col("run").isin(*known)) if known else events)
     rest = {run: traces for run, traces in files.items() if run not in known}
     return tables, known | defects(tables, rest)
 
 
+def _odd_records(events: DataFrame) -> list[tuple[str, str]]:
+    rows = impossible.records(events).orderBy("run", "detail").collect()
+    return [(row.run, row.detail) for row in rows]
+
+
 def defects(tables: Tables, files: Files) -> Defects:
     """Return the defects of each run, because of which its traces prove nothing; runs without
     defects are left out. Every record can be."""
     found: Defects = {}
-    killed = _killed(tables)
+    asked: dict[str, Callable[[], Collection[Any]]] = {
+        "killed": lambda: _killed(tables),
+        "heard of": _unheard_of(tables).collect,
+        "in events": _in_events(tables).collect,
+        "ended": lambda: _ended(tables),
+        "peopled": lambda: _peopled(tables),
+    }
+    told = side_by_side(tables.events.sparkSession, asked)
+    killed = told["killed"]
     for run, traces in files.items():
         for trace in traces:
             # A block is written before the frames of its turn leave: so no frame of a killed
@@ -78,13 +99,16 @@ def defects(tables: Tables, files: Files) -> Defects:
             found.setdefault(run, []).extend(f"{trace.label}: {note}" for note in notes)
             if not trace.rows:
                 found[run].append(f"{trace.label}: empty trace")
-    for row in _in_events(tables).collect():
+    for row in told["in events"]:
         found.setdefault(row.run, []).append(row.detail)
     for run in files:
         found.setdefault(run, [])
-    _judge_runs(tables, found)
+        if run not in told["peopled"]:
+            found[run].append("no member left a trace")
+        if run not in told["ended"]:
+            found[run].append("the rig recorded no end of the run")
     sound = [run for run, reasons in found.items() if not reasons]
-    for row in _unheard_of(tables).collect():
+    for row in told["heard of"]:
         if row.run in sound:
             found[row.run].append(f"{row.peer:x} {row.how} and left no trace")
     return {run: sorted(reasons) for run, reasons in found.items() if reasons}
@@ -97,15 +121,15 @@ def _killed(tables: Tables) -> set[tuple[str, str]]:
     return {(row.run, row.label) for row in killed.collect()}
 
 
-def _judge_runs(tables: Tables, found: Defects) -> None:
-    """Add the defects of runs without members, or without a recorded end."""
-    ended = {row.run for row in tables.rig.runs.where(F.col("end") < words.INFINITY).collect()}
-    peopled = {row.run for row in tables.members.incarnations.select("run").distinct().collect()}
-    for run, reasons in found.items():
-        if run not in peopled:
-            reasons.append("no member left a trace")
-        if run not in ended:
-            reasons.append("the rig recorded no end of the run")
+def _ended(tables: Tables) -> set[str]:
+    """Return the runs whose end was recorded."""
+    ended = tables.rig.runs.where(F.col("end") < words.INFINITY)
+    return {row.run for row in ended.collect()}
+
+
+def _peopled(tables: Tables) -> set[str]:
+    """Return the runs that have members."""
+    return {row.run for row in tables.members.incarnations.select("run").distinct().collect()}
 
 
 def _in_events(tables: Tables) -> DataFrame:

@@ -3,8 +3,9 @@ leave Spark, and every query is made once for all runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -41,6 +42,7 @@ from stormcast.pipeline.rows import (
     TrafficRow,
     ViewRow,
 )
+from stormcast.pipeline.side_by_side import side_by_side
 from stormcast.pipeline.tables.kept import given
 
 BINS: Final = 120
@@ -190,12 +192,30 @@ def _grids(events: DataFrame, extents: Mapping[str, _Extent]) -> DataFrame:
 def _measured(
     events: DataFrame, delivered: DataFrame, extents: Mapping[str, _Extent]
 ) -> dict[str, Metrics]:
-    told = list(_tell(events, extents))
-    traffic = _collect(metrics.traffic(events))
-    latencies = _collect(metrics.latencies(delivered))
-    phases = _phases(events, told)
-    resyncs = _resyncs(events, delivered, told)
-    sequences = _sequences(events, told)
+    spark = events.sparkSession
+    rows = side_by_side(
+        spark,
+        {
+            name: partial(_collect, frame)
+            for name, frame in (
+                ("traffic", metrics.traffic(events)),
+                ("latencies", metrics.latencies(delivered)),
+                ("noted", metrics.noted(events)),
+                ("lives", metrics.lives(events)),
+                ("installed", metrics.installed(events, VIEWS)),
+                ("pairs", metrics.pairs(events)),
+            )
+        },
+    )
+    told = list(_tell(rows, extents))
+    works: dict[str, Callable[[], Any]] = {
+        "phases": lambda: _phases(events, told),
+        "resyncs": lambda: _resyncs(events, delivered, told),
+        "sequences": lambda: _sequences(events, told),
+    }
+    done = side_by_side(spark, works)
+    phases, resyncs, sequences = done["phases"], done["resyncs"], done["sequences"]
+    traffic, latencies = rows["traffic"], rows["latencies"]
     return {
         each.run: _assembled(
             each,
@@ -248,12 +268,10 @@ def _assembled(
     )
 
 
-def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_KnownRun]:
+def _tell(rows: Mapping[str, Rows], extents: Mapping[str, _Extent]) -> Iterator[_KnownRun]:
     """Yield for each run its members, faults, views and pairs."""
-    rig = _collect(metrics.noted(events))
-    people = _collect(metrics.lives(events))
-    installed = _collect(metrics.installed(events, VIEWS))
-    pairs = _collect(metrics.pairs(events))
+    rig, people = rows["noted"], rows["lives"]
+    installed, pairs = rows["installed"], rows["pairs"]
     for run, extent in extents.items():
         noted = [Noted._make(row) for row in rig.get(run, ())]
         lives = [LifeRow._make(row) for row in people.get(run, ())]

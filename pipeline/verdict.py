@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from stormcast.pipeline.checks import c1_budget, g8_back_in_time
 from stormcast.pipeline.figures import count_figures
@@ -17,12 +18,20 @@ from stormcast.pipeline.judgement import Figures, Judgement
 from stormcast.pipeline.judging import CheckResults, asked_of, judgement_of
 from stormcast.pipeline.measured import Breach
 from stormcast.pipeline.questions import Question
+from stormcast.pipeline.side_by_side import side_by_side
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import Check, union
 
 Progress = Callable[[str], None]
 T = TypeVar("T")
+
+LONGEST: Final = ("G1", "C1", IN_TIME, "L1")
+"""The checks that take the longest begin first, so that none is left alone at the end."""
+
+
+def _place(guarantee: str) -> int:
+    return LONGEST.index(guarantee) if guarantee in LONGEST else len(LONGEST)
 
 
 class Verifier:
@@ -62,6 +71,10 @@ class Verifier:
         ]
 
     @property
+    def _spark(self) -> SparkSession:
+        return self._tables.events.sparkSession
+
+    @property
     def sound(self) -> Runs:
         """The runs without defects, once they are judged."""
         return self._sound
@@ -84,7 +97,7 @@ class Verifier:
 
     def check_spark(self, error: Exception) -> None:
         """Raise SparkLost if Spark went away, which explains `error`."""
-        check_spark(self._tables.events.sparkSession, error)
+        check_spark(self._spark, error)
 
     def write_violations(self, judgement: Judgement, out: Path) -> None:
         """Write all violations of one run as Parquet, with members' labels, not their short ids."""
@@ -106,11 +119,14 @@ class Verifier:
     def _check_all(self) -> CheckResults:
         """Do every check that is asked for, for all runs without defects. A run for which a check
         crashes is unknown."""
+        checks = self._checks()
+        works = {
+            name: partial(self._violations, name, checks[name])
+            for name in sorted(checks, key=_place)
+        }
         found: list[DataFrame] = []
         crashed: dict[tuple[str, str], str] = {}
-        for guarantee, check in self._checks().items():
-            self._progress(f"checking {guarantee}")
-            parts, failed = self._violations(guarantee, check)
+        for guarantee, (parts, failed) in side_by_side(self._spark, works).items():
             crashed |= {(guarantee, run): why for run, why in failed.items()}
             if parts:
                 found.append(union(*parts))
@@ -122,6 +138,7 @@ class Verifier:
     def _violations(self, guarantee: str, check: Check) -> tuple[list[DataFrame], dict[str, str]]:
         """Return the violations of a guarantee, in one table or several, and by run why the check
         crashed."""
+        self._progress(f"checking {guarantee}")
         return self._in_halves(
             f"checking {guarantee}", self._sound, lambda _some, tables: keep(check(tables))
         )
@@ -137,7 +154,7 @@ class Verifier:
         def of_some(some: Runs) -> T:
             return work(some, self._tables if some == runs else self._part(some))
 
-        return in_halves(self._tables.events.sparkSession, runs, of_some, tell)
+        return in_halves(self._spark, runs, of_some, tell)
 
     def _part(self, runs: Runs) -> Tables:
         if runs not in self._parts:

@@ -7,7 +7,6 @@ table of incarnations has their labels. Each table is made when it is first used
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline.tables.application import ApplicationTables
 from stormcast.pipeline.tables.clock import on_one_clock
 from stormcast.pipeline.tables.groups import GroupTables
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
 from stormcast.pipeline.tables.occurring import Occurring
@@ -35,7 +34,7 @@ class Tables:
         self.purges = PurgeTables(self.members, self.messages)
         self.application = ApplicationTables(self.events, self.rig, self.members, self.messages)
 
-    @cached_property
+    @made_once
     def occurring(self) -> Occurring:
         """Which kinds of records there are."""
         return Occurring(self.events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -11,7 +10,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import hand_over, outgoing
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import NUMBERING, MessageTables
 from stormcast.pipeline.tables.records import is_kind, is_multicast
@@ -33,7 +32,7 @@ class ApplicationTables:
         self._rig = rig
         self._members = members
 
-    @cached_property
+    @made_once
     def both_ends(self) -> DataFrame:
         """The events of messages on their way, of members whose traces also record what
         applications offered and were handed."""
@@ -47,12 +46,12 @@ class ApplicationTables:
         told = F.col("version") >= words.SAYS_BOTH_ENDS
         return self._members.incarnations.where(told).select("run", "short_id")
 
-    @cached_property
+    @made_once
     def outgoing(self) -> DataFrame:
         """Messages that left, by the application's own numbers (see `outgoing.left`)."""
         return keep(outgoing.left(self.both_ends))
 
-    @cached_property
+    @made_once
     def given_up(self) -> DataFrame:
         """What senders reported as given up of what had left (NUMBERING, lo, hi): of the life of a
         connection, or the stream, that had sent last by then, and no more than that had sent by
@@ -76,7 +75,7 @@ class ApplicationTables:
             .select(*NUMBERING, "lo", "hi")
         )
 
-    @cached_property
+    @made_once
     def hand_over(self) -> DataFrame:
         """Wrong hand-overs from windows to applications (see `hand_over.faults`)."""
         living = self._members.incarnations.where("lives")

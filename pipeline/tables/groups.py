@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
 from stormcast.pipeline.tables.records import is_kind, is_multicast
@@ -27,7 +25,7 @@ class GroupTables:
         self._members = members
         self._messages = messages
 
-    @cached_property
+    @made_once
     def views(self) -> DataFrame:
         """Views that members installed: run, short_id, place (from 0), number, time, view, creator,
         stream, members (short ids by rank). Views that a test handed in are left out."""
@@ -49,7 +47,7 @@ class GroupTables:
             )
         )
 
-    @cached_property
+    @made_once
     def calm(self) -> DataFrame:
         """run, calm: the time from which on the rig did nothing, what faults delayed had arrived,
         no member sent, no view changed, and no member raised an alarm about multicasts, which makes
@@ -66,7 +64,7 @@ class GroupTables:
             "run", calm.alias("calm"), (3 * F.col("travel")).alias("long_travel")
         )
 
-    @cached_property
+    @made_once
     def rest(self) -> DataFrame:
         """run, long_travel, rest: the time from which on the run was calm, and no member that stays
         was paused or stalled, or had a digest in use."""
@@ -82,24 +80,24 @@ class GroupTables:
             "run", "long_travel", rest.alias("rest")
         )
 
-    @cached_property
+    @made_once
     def multicasts(self) -> DataFrame:
         """Batches of multicasts."""
         return self._messages.sent.where("is_multicast")
 
-    @cached_property
+    @made_once
     def streams(self) -> DataFrame:
         """One row per member that multicast: run, sender, high (the last seqno sent)."""
         high = F.max_by("hi", "number").alias("high")
         return keep(self.multicasts.groupBy("run", "sender").agg(high))
 
-    @cached_property
+    @made_once
     def since(self) -> DataFrame:
         """The view since which each member has had another one without a break, to its last view:
         run, short_id, other, place, time."""
         return self._unbroken.where(F.col("upto") == F.col("last")).drop("upto", "last")
 
-    @cached_property
+    @made_once
     def _unbroken(self) -> DataFrame:
         """Sequences of a member's views that all have another one: run, short_id, other, place and
         time of the first, `upto`: the place of the last, `last`: that of the member's last view."""
@@ -120,7 +118,7 @@ class GroupTables:
             .select("run", "short_id", "other", "place", "time", "upto", "last")
         )
 
-    @cached_property
+    @made_once
     def sent_in(self) -> DataFrame:
         """The seqnos that each member multicast in each of its views: run, sender, place (-1:
         before the first view), first, last."""
@@ -157,7 +155,7 @@ class GroupTables:
             .drop("held", "named")
         )
 
-    @cached_property
+    @made_once
     def owed(self) -> DataFrame:
         """The multicasts that each member must have delivered: run, sender, receiver, first..last.
 
@@ -182,7 +180,7 @@ class GroupTables:
             .where(F.col("first") <= F.col("last"))
         )
 
-    @cached_property
+    @made_once
     def together(self) -> DataFrame:
         """Pairs of living members that have each other at the end: `place` is the sender's view
         since which it has the receiver, `met` the time since which the receiver has the sender."""
@@ -200,7 +198,7 @@ class GroupTables:
         both = ours.join(theirs, ["run", "sender", "receiver"], how="inner")
         return keep(both.where(F.col("sender") != F.col("receiver")))
 
-    @cached_property
+    @made_once
     def owed_pairs(self) -> DataFrame:
         """Pairs of which the receiver owes it to the sender to deliver multicasts: those that are
         together; and those that were, until the sender left. Columns as in `together`."""
@@ -223,7 +221,7 @@ class GroupTables:
         )
         return keep(self.together.unionByName(until_left.select(*self.together.columns)))
 
-    @cached_property
+    @made_once
     def _first_in_view(self) -> DataFrame:
         """The first seqno that each sender sent since the view from which on it has a receiver."""
         pairs = self.owed_pairs.select("run", "sender", "receiver", F.col("place").alias("since"))
@@ -234,7 +232,7 @@ class GroupTables:
             .agg(F.min("first").alias("first"))
         )
 
-    @cached_property
+    @made_once
     def _first_when_met(self) -> DataFrame:
         """The first batch that each sender sent after a receiver had the sender."""
         points = self.owed_pairs.select(
@@ -250,7 +248,7 @@ class GroupTables:
         )
         return with_last(points, marks, ["run", "sender"], "late")
 
-    @cached_property
+    @made_once
     def _openings(self) -> DataFrame:
         """The seqno after which the window of a receiver began when it met a sender."""
         windows = self._messages.windows.where(F.col("is_multicast") & F.col("opened").isNotNull())

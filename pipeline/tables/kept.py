@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from threading import RLock
+from typing import Any, Generic, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+
+
+class made_once(Generic[T]):  # noqa: N801 it is used as a decorator
+    """A property that is made when it is first asked for: once, however many threads ask for it at
+    one time. (Python's own lets each of them make it.)"""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    def __get__(self, owner: object, _kind: type | None = None) -> T:
+        had = vars(owner)
+        # A lock for each property of each owner: one may need others, and none needs itself.
+        with had.setdefault(f"{self._name} is made by", RLock()):
+            if self._name not in had:
+                had[self._name] = self._make(owner)
+        made: T = had[self._name]
+        return made
 
 
 def keep(table: DataFrame) -> DataFrame:

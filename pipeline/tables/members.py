@@ -3,14 +3,13 @@ paused or stalled, or did not repair."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.records import is_kind
 from stormcast.pipeline.tables.rig import RigTables
 
@@ -30,7 +29,7 @@ class MemberTables:
         self._events = events
         self._rig = rig
 
-    @cached_property
+    @made_once
     def incarnations(self) -> DataFrame:
         """One row per incarnation: run, short_id, label, name, shown, started, killed, ended
         (infinite: it ran to the end), lives, has_left (it ended in order, and its trace says what
@@ -84,7 +83,7 @@ class MemberTables:
         answers = F.col("lives") | F.col("has_left")
         return self.incarnations.where(answers).select("run", F.col("short_id").alias(as_))
 
-    @cached_property
+    @made_once
     def _started(self) -> DataFrame:
         """The names and promises of each member, from its first event."""
         parts = F.split("text", " ", 3)
@@ -102,7 +101,7 @@ class MemberTables:
             F.coalesce("version", F.lit(1)).alias("version"),
         )
 
-    @cached_property
+    @made_once
     def _done_to(self) -> DataFrame:
         """By member: the time at which the rig killed it, and how often it changed settings."""
         is_kill = F.col("do").isin(*words.KILLS)
@@ -116,7 +115,7 @@ class MemberTables:
             )
         )
 
-    @cached_property
+    @made_once
     def _stopped(self) -> DataFrame:
         return (
             self._events.where(is_kind("stop"))
@@ -124,7 +123,7 @@ class MemberTables:
             .agg(F.min("time").alias("stopped"))
         )
 
-    @cached_property
+    @made_once
     def holds(self) -> DataFrame:
         """Spans in which a member was paused or stalled: run, short_id, do, start, end."""
         steps = self._rig.fault_events
@@ -156,7 +155,7 @@ class MemberTables:
             .select("run", "short_id", "do", F.col("time").alias("start"), "end")
         )
 
-    @cached_property
+    @made_once
     def freezes(self) -> DataFrame:
         """Spans in which a digest of a member was in use, and it held acks back: run, short_id,
         start, end."""
@@ -178,7 +177,7 @@ class MemberTables:
             )
         )
 
-    @cached_property
+    @made_once
     def silences(self) -> DataFrame:
         """Spans in which a member's multicast retransmission is off: run, short_id, start, end (by
         any change of settings), `on_again` (infinite: it stays off). There is no row while its

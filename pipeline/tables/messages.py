@@ -7,7 +7,6 @@ receiver entry (`conn`, `epoch`). Rows are ranges, as in the trace.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
 
 NUMBERING: Final = ("run", "sender", "dest", "conn", "entry")
@@ -31,7 +30,7 @@ class MessageTables:
     def __init__(self, events: DataFrame) -> None:
         self._events = events
 
-    @cached_property
+    @made_once
     def sending(self) -> DataFrame:
         """Events of senders of numbered messages, each with its numbering: sent, purged, conn, and
         for unicast also retransmitted."""
@@ -56,12 +55,12 @@ class MessageTables:
             )
         )
 
-    @cached_property
+    @made_once
     def sent(self) -> DataFrame:
         """Numbered batches, each with its numbering."""
         return self.sending.where(is_kind("sent"))
 
-    @cached_property
+    @made_once
     def receiving(self) -> DataFrame:
         """Events of receivers of numbered messages, each with its window: delivered, acked,
         requested, skipped, conn."""
@@ -82,7 +81,7 @@ class MessageTables:
             *_RANGE,
         )
 
-    @cached_property
+    @made_once
     def windows(self) -> DataFrame:
         """One row per window: its first event, opening and removal, and its sums."""
         is_open = is_kind("conn") & (F.col("stream") == words.RECEIVER_OPEN)
@@ -102,7 +101,7 @@ class MessageTables:
             )
         )
 
-    @cached_property
+    @made_once
     def removed_entries(self) -> DataFrame:
         """Removed sender entries: their numbering, number and time of the removal, text (why), how
         many messages were `unacked`, and `closed_as`: why the entry was closing before; empty if it
@@ -125,7 +124,7 @@ class MessageTables:
             )
         )
 
-    @cached_property
+    @made_once
     def placed(self) -> DataFrame:
         """Each delivery with `batch`, the batch of its first seqno, and each request with that of
         its last.
@@ -200,7 +199,7 @@ class MessageTables:
             .drop("at")
         )
 
-    @cached_property
+    @made_once
     def delivered(self) -> DataFrame:
         """Deliveries of numbered messages, each with its window and its batch."""
         return self.placed.where(is_kind("delivered"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -11,7 +10,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.purges import lacked, suspicious
 from stormcast.pipeline.ranges import reached_before, with_last
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import NUMBERING, MessageTables
 
@@ -26,7 +25,7 @@ class PurgeTables:
         self._members = members
         self._messages = messages
 
-    @cached_property
+    @made_once
     def early(self) -> DataFrame:
         """The first early purge of each sender entry: its numbering, number, time, lo, hi, `seqno`
         (the first that the receiver did not have), `batch` and `late`, its later delivery."""

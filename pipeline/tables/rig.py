@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -10,7 +9,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this
-from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.records import is_kind
 
 _FAULT: Final = """
@@ -30,7 +29,7 @@ class RigTables:
     def __init__(self, events: DataFrame) -> None:
         self._events = events
 
-    @cached_property
+    @made_once
     def fault_events(self) -> DataFrame:
         """The rig's events about faults: run, number, time, text, and the fields of the text. A
         death that nobody ordered stands among them, as it acts on a run like a kill."""
@@ -52,7 +51,7 @@ class RigTables:
         )
         return keep(faults.unionByName(died, allowMissingColumns=True))
 
-    @cached_property
+    @made_once
     def exits(self) -> DataFrame:
         """The ends of members' processes: run, number, time, text, and the fields of the text."""
         return (
@@ -61,7 +60,7 @@ class RigTables:
             .select("run", "number", "time", "text", "told.*")
         )
 
-    @cached_property
+    @made_once
     def deaths(self) -> DataFrame:
         """The deaths that nobody ordered: run, time, who, how."""
         number = F.coalesce("incarnation", F.lit(1))
@@ -76,7 +75,7 @@ class RigTables:
             "run", "number", "time", name.alias("who"), F.concat(how, why).alias("how")
         )
 
-    @cached_property
+    @made_once
     def probes(self) -> DataFrame:
         """The number of bites of each fault: run, text, id, do, bit."""
         return keep(
@@ -85,7 +84,7 @@ class RigTables:
             .select("run", "text", "told.*")
         )
 
-    @cached_property
+    @made_once
     def phases(self) -> DataFrame:
         """The phases of runs: run, number, phase (such as `quiet` or `end`), time."""
         return self._of_rig("phase").select("run", "number", F.col("text").alias("phase"), "time")
@@ -114,7 +113,7 @@ class RigTables:
             )
         )
 
-    @cached_property
+    @made_once
     def runs(self) -> DataFrame:
         """One row per run: the times at which it began (if that is not recorded, of its first
         event), was quiet and ended (infinite: not recorded), the time of the last event (`over`),
