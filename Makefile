@@ -13,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-docker test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak museum findings kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-docker test-kubernetes test-kubernetes-spark compiled test-compiled sim search-long soak soak-mutants museum findings kill-test chaos-test chaos-library image image-spark manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ search-long: setup ## The same in four fresh ranges of LONG seeds, which are dra
 
 soak: setup ## As root, a storm over real processes for SOAK, judged window by window (docs/soak.md)
 	$(BIN)/stormcast soak --backend netns --for $(SOAK) $(ARGS)
+
+soak-mutants: setup ## Plant each known bug into a soak of ten minutes in the simulator: an hour (docs/testing.md)
+	$(BIN)/python -m tests.mutants.soaked $(ARGS)
 
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
