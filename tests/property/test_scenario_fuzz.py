@@ -13,6 +13,7 @@ from stormcast.chaos.language.protocol_settings import Settings
 from stormcast.chaos.language.scenario import (
     GENERATIONS,
     GUARANTEES,
+    LEAST_BANDWIDTH,
     NEEDS,
     Budget,
     Cluster,
@@ -65,6 +66,8 @@ MEMBERS = st.integers(2, 5).map(lambda count: tuple(f"n{n}" for n in range(count
 TIMES = st.floats(0.0, RUN / 2).filter(lambda value: value == 0.0 or value > 1e-9)
 SPANS = st.floats(1e-9, RUN / 2)
 SHARES = st.floats(1e-9, 1.0)
+# What takes everything, always, is refused.
+LASTING_SHARES = st.floats(1e-9, 0.999)
 COUNTS = st.integers(1, 1000)
 # Without half surrogate pairs and what YAML forbids in a file: no text of a file holds them.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -113,12 +116,12 @@ def links(draw: st.DrawFn) -> Link:
     return Link(
         delay=draw(TIMES),
         jitter=draw(TIMES),
-        loss=draw(st.just(0.0) | SHARES),
+        loss=draw(st.just(0.0) | LASTING_SHARES),
         duplicate=draw(st.just(0.0) | SHARES),
         reorder=reorder or 0.0,
         reorder_by=draw(SPANS) if reorder else 0.0,
-        corrupt=draw(st.just(0.0) | SHARES),
-        bandwidth=draw(st.none() | st.floats(1e-6, 1e12)),
+        corrupt=draw(st.just(0.0) | LASTING_SHARES),
+        bandwidth=draw(st.none() | st.floats(LEAST_BANDWIDTH, 1e12)),
     )
 
 
