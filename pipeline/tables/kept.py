@@ -49,7 +49,7 @@ def keep(table: DataFrame) -> DataFrame:
         # In files that all hosts see: a worker that is lost takes nothing with it.
         kept = table.checkpoint()
     else:
-        # As they are: PySpark's own choice has Java serialize each row, and read it again each time.
+        # As they are: PySpark's own choice has Java serialize each row, and read it again.
         kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
     return _nothing_like(kept) if _execution(kept).toRdd().isEmpty() else kept
 
