@@ -345,6 +345,19 @@ def test_without_root_real_members_are_unsupported_and_the_remedy_is_said(
     assert not list((shell.folder / "kept").rglob("*.trace"))
 
 
+def test_what_killed_runs_left_is_said_before_a_run(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"netns": ["process 7 of sc1-1-1", "sc1-1-1-a"]}
+    monkeypatch.setattr("stormcast.chaos.commands.output.leftovers_of", left.get)
+    for module in ("stormcast.chaos.backends.netns", "stormcast.chaos.backends.netns.backend"):
+        monkeypatch.setattr(f"{module}.what_is_missing", lambda: "network namespaces need root")
+    said = shell.run(HEALTHY, "--backend", "netns", "--out", "kept")
+    assert said.err.splitlines()[0] == (
+        "2 leftovers of killed runs are there: stormcast clean removes them"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -676,7 +689,6 @@ def on_netns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
         monkeypatch.setattr("stormcast.chaos.backends.netns.why_not", lambda: None)
         monkeypatch.setattr("stormcast.chaos.commands.suite.features_of", lambda _place: {})
         monkeypatch.setattr("stormcast.chaos.campaigns.live.run_live", run_live)
-        monkeypatch.setattr("stormcast.chaos.commands.suite.say_leftovers", lambda _place: None)
 
     return runs_are
 
