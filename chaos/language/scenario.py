@@ -133,6 +133,11 @@ class Scenario:
     """The file as it was written."""
 
     @property
+    def largest(self) -> int:
+        """The size of the largest message that a load may send."""
+        return max((load.size[1] for load in self.workload), default=0)
+
+    @property
     def changes_keys(self) -> bool:
         """Whether a step changes the members' keys, so that a file of keys would be changed."""
         return any(isinstance(step.action, ChangeKeys) for step in self.timeline)

@@ -109,9 +109,8 @@ def cluster_plan(
 
 def _largest_datagram(scenario: Scenario, settings: StackSettings) -> int:
     """Return the bytes of the largest message, or of the largest piece of one, that is sent."""
-    largest = max((load.size[1] for load in scenario.workload), default=0)
     frag = settings.fragments
-    return largest if frag is None else min(largest, frag.frag_size)
+    return scenario.largest if frag is None else min(scenario.largest, frag.frag_size)
 
 
 def _room(network: faults.Link) -> float:

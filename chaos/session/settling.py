@@ -197,8 +197,8 @@ def passing_seconds(scenario: Scenario) -> float:
     rate = scenario.network.bandwidth
     if rate is None:
         return 0.0
-    largest = max((load.size[1] for load in scenario.workload), default=0)
-    return TRAVELS * (QUEUE_SECONDS + (min(largest, MAX_BODY) + OVERHEAD) / rate)
+    largest = min(scenario.largest, MAX_BODY) + OVERHEAD
+    return TRAVELS * (QUEUE_SECONDS + largest / rate)
 
 
 def landing_seconds(rig: RigTrace, now: float, longest: float) -> float:

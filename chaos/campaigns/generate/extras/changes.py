@@ -83,8 +83,3 @@ def never_repairs(scenario: Scenario) -> bool:
         and step.action.value == 0.0
         for step in scenario.timeline
     )
-
-
-def largest(scenario: Scenario) -> int:
-    """Return the size of the largest message that a load may send."""
-    return max(load.size[1] for load in scenario.workload)

@@ -7,7 +7,6 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.extras.changes import (
-    largest,
     with_multicast,
     with_protocol,
     with_steps,
@@ -69,4 +68,4 @@ def endless_lives(scenario: Scenario, random: Random) -> Scenario:
 
 def has_small_messages(scenario: Scenario) -> bool:
     """Whether no message takes minutes through a narrow window."""
-    return largest(scenario) <= 3_000
+    return scenario.largest <= 3_000

@@ -10,7 +10,6 @@ from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import unicast
 from stormcast.chaos.campaigns.generate.draw import Draw
 from stormcast.chaos.campaigns.generate.extras.changes import (
-    largest,
     never_repairs,
     remembering_for,
     with_loads,
@@ -67,7 +66,7 @@ def _load(scenario: Scenario, random: Random, start: float, length: float) -> Sc
         count=count,
         rate=round(count / length, 3),
         # A stack may take no larger messages than the ones before.
-        size=(16, min(largest(scenario), random.choice((16, 100, 1000)))),
+        size=(16, min(scenario.largest, random.choice((16, 100, 1000)))),
         start=start,
         burst=random.choice((1, 5)),
         flags=random.choice(((), (), (random.choice(tuple(FLAGS)),))),

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.extras.changes import (
-    largest,
     longer_by,
     never_repairs,
     with_steps,
@@ -67,7 +66,7 @@ def poor_network(scenario: Scenario, random: Random) -> Scenario:
     link = scenario.network
     for what in random.sample(("duplicate", "reorder", "corrupt", "bandwidth"), k=2):
         if what == "bandwidth":
-            rates = (100_000, 400_000) if largest(scenario) <= SMALL else (2_000_000, 4_000_000)
+            rates = (100_000, 400_000) if scenario.largest <= SMALL else (2_000_000, 4_000_000)
             link = replace(link, bandwidth=float(random.randint(*rates)))
         elif what == "reorder":
             by = round(random.uniform(0.005, 0.3), 3)
