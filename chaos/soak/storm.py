@@ -28,8 +28,8 @@ LARGE: Final = 10_000
 """A load of messages above so many bytes has a fiftieth of the rate."""
 WINDOW: Final = 20.0
 """Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
-LONGEST_WINDOW: Final = 600.0
-"""Seconds that a short window may take until all is well."""
+LEAST_LIMIT: Final = 600.0
+"""Seconds that any window may take until all is well, however short it is."""
 WHOLE_TRACE: Final = 1 << 40
 """No bound of a trace: chapters bound it."""
 
@@ -68,9 +68,7 @@ class Storm:
     @property
     def limits(self) -> Limits:
         """The limits of each window."""
-        return Limits(
-            run=max(10 * self.window, LONGEST_WINDOW), settle=self.settle, trace=WHOLE_TRACE
-        )
+        return Limits(run=max(10 * self.window, LEAST_LIMIT), settle=self.settle, trace=WHOLE_TRACE)
 
     def scenario(self, seed: int, number: int) -> Scenario:
         """Return the scenario of a window."""

@@ -488,3 +488,12 @@ def test_incarnations_that_are_gone_for_long_are_forgotten() -> None:
         labels |= {label for label in window.run.traces if label != RIG}
     hosts = soak._backend._world.engine.hosts  # type: ignore[attr-defined]
     assert len(hosts) < len(labels) - 5
+
+
+@pytest.mark.parametrize(("window", "seconds"), [(5.0, 600.0), (60.0, 600.0), (120.0, 1200.0)])
+def test_a_short_window_has_time_until_all_is_well(window: float, seconds: float) -> None:
+    assert storm_of("udp", window=window).limits.run == seconds
+
+
+def test_what_a_backend_must_be_able_to_do_has_the_largest_messages() -> None:
+    assert storm_of("udp").widest().largest == max(high for _low, high in SMALL)
