@@ -20,6 +20,7 @@ def spare_questions(session: SparkSession) -> None:
     context: Any = session.sparkContext
     client = context._gateway._gateway_client  # noqa: SLF001 there is no public way to it
     spare_call_sites(session)
+    _keep_call_sites()
     if not any(isinstance(one, _ShortLists) for one in client.converters):
         client.converters = [_ShortLists(context._jvm.java.util.List), *client.converters]  # noqa: SLF001 as above
 
@@ -29,6 +30,14 @@ def spare_call_sites(session: SparkSession) -> None:
     the whole stack for that, and nobody reads it."""
     for form in ("callSite.short", "callSite.long"):
         session.sparkContext.setLocalProperty(form, "stormcast")
+
+
+def _keep_call_sites() -> None:
+    """Have PySpark not take back the call site of a thread after each table that it collects: it
+    does so at the end of the outermost call only, so this is as if one went on for ever."""
+    from pyspark.traceback_utils import SCCallSiteSync  # noqa: PLC0415 only where it is there
+
+    SCCallSiteSync._spark_stack_depth += 1  # noqa: SLF001 there is no public way
 
 
 def remember_names(session: SparkSession) -> None:

@@ -83,8 +83,8 @@ def defects(tables: Tables, files: Files) -> Defects:
     found: Defects = {}
     asked: dict[str, Callable[[], Collection[Any]]] = {
         "killed": lambda: _killed(tables),
-        "heard of": _unheard_of(tables).collect,
-        "in events": _in_events(tables).collect,
+        "heard of": lambda: _unheard_of(tables).collect(),
+        "in events": lambda: _in_events(tables).collect(),
         "ended": lambda: _ended(tables),
         "peopled": lambda: _peopled(tables),
     }

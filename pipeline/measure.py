@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -196,15 +195,12 @@ def _measured(
     rows = side_by_side(
         spark,
         {
-            name: partial(_collect, frame)
-            for name, frame in (
-                ("traffic", metrics.traffic(events)),
-                ("latencies", metrics.latencies(delivered)),
-                ("noted", metrics.noted(events)),
-                ("lives", metrics.lives(events)),
-                ("installed", metrics.installed(events, VIEWS)),
-                ("pairs", metrics.pairs(events)),
-            )
+            "traffic": lambda: _collect(metrics.traffic(events)),
+            "latencies": lambda: _collect(metrics.latencies(delivered)),
+            "noted": lambda: _collect(metrics.noted(events)),
+            "lives": lambda: _collect(metrics.lives(events)),
+            "installed": lambda: _collect(metrics.installed(events, VIEWS)),
+            "pairs": lambda: _collect(metrics.pairs(events)),
         },
     )
     told = list(_tell(rows, extents))

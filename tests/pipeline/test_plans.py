@@ -59,6 +59,23 @@ def test_what_is_made_of_an_empty_table_is_left_out(spark: SparkSession) -> None
     assert keep(table.unionByName(nothing)).count() == len(ROWS)
 
 
+def test_rows_of_a_kept_table_are_not_serialized(spark: SparkSession) -> None:
+    """Java would write each of them, and read it again whenever a check reads the table."""
+    context: Any = spark.sparkContext._jsc
+    before = set(context.getPersistentRDDs())
+    table = keep(given(spark, ROWS, SCHEMA))
+    after = context.getPersistentRDDs()
+    levels = [after[number].getStorageLevel() for number in after if number not in before]
+    assert [level.deserialized() for level in levels] == [True]
+    assert table.count() == len(ROWS)
+
+
+def test_nobody_looks_up_who_made_a_table(spark: SparkSession) -> None:
+    table: Any = given(spark, ROWS, SCHEMA)
+    assert len(table.collect()) == len(ROWS), "PySpark sets a site of its own for that"
+    assert table._jdf.queryExecution().toRdd().creationSite().shortForm() == "stormcast"
+
+
 def test_an_empty_table_keeps_its_columns(spark: SparkSession) -> None:
     table = given(spark, ROWS, SCHEMA)
 

@@ -4,7 +4,7 @@ made once."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Barrier, Event, Thread
+from threading import Barrier, Event, Thread, get_ident
 from typing import cast
 
 import pytest
@@ -17,25 +17,38 @@ PATIENCE = 20.0
 
 
 class _Context:
-    def setLocalProperty(self, _key: str, _value: str) -> None:  # noqa: N802 as PySpark calls it
-        """No JVM is here to be told."""
+    """No JVM is here to be told; it notes what it would be told, by thread."""
+
+    def __init__(self) -> None:
+        self.told: dict[int, set[str]] = {}
+
+    def setLocalProperty(self, key: str, _value: str) -> None:  # noqa: N802 as PySpark calls it
+        self.told.setdefault(get_ident(), set()).add(key)
 
 
 class _Spark:
-    sparkContext = _Context()  # noqa: N815 as above
+    def __init__(self) -> None:
+        self.sparkContext = _Context()
 
 
-SPARK = cast("SparkSession", _Spark())
+FAKE = _Spark()
+SPARK = cast("SparkSession", FAKE)
 
 
 def test_works_are_done_at_the_same_time() -> None:
     all_there = Barrier(AT_ONCE)
 
+    threads = set()
+
     def work() -> int:
+        threads.add(get_ident())
         return all_there.wait(PATIENCE)
 
     done = side_by_side(SPARK, {str(number): work for number in range(AT_ONCE)})
     assert sorted(done.values()) == list(range(AT_ONCE))
+    # What is told to Spark for the tables of a thread is told by each thread.
+    told = FAKE.sparkContext.told
+    assert all(told[thread] == {"callSite.short", "callSite.long"} for thread in threads)
 
 
 def test_the_order_is_the_one_that_was_given() -> None:
