@@ -33,7 +33,9 @@ DELAY: Final = 0.0005
 REPAIR: Final = 1.0
 """Seconds until something lost is asked for."""
 STABLE_EVERY: Final = 64
-"""Batches that are acked, or purged, together."""
+"""Batches of multicasts that are purged together."""
+UNACKED: Final = 5
+"""Batches of unicasts that are acked together."""
 STARTED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 BEGIN: Final = 1.0
 SETTINGS: Final = {
@@ -202,7 +204,8 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
         BEGIN, "conn", protocol="UNICAST3", stream=5, peer=sender.short, conn=conn, epoch=1
     )
     step, reached = MULTICASTS_PER_UNICAST * (MEMBERS - 1), 0.0
-    for number, index in enumerate(range(0, rounds, step)):
+    unacked, sent = 0, range(0, rounds, step)
+    for number, index in enumerate(sent):
         time = BEGIN + index * SPACING + sender.short * 1e-7 + receiver.short * 1e-9
         what = {
             "protocol": "UNICAST3",
@@ -217,7 +220,9 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
         arrived = _arrives(time, what, sender, receiver, chance, conn=conn)
         reached = max(reached, arrived)
         _deliver(receiver, reached, what, peer=sender.short, epoch=1)
-        if number % 5 == 4:
+        unacked += 1
+        # The last ones, too: what stays unacked, though nothing is sent again, is no sound run.
+        if unacked == UNACKED or index == sent[-1]:
             receiver.note(
                 reached,
                 "acked",
@@ -234,10 +239,11 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
                 protocol="UNICAST3",
                 peer=receiver.short,
                 conn=conn,
-                lo=what["hi"] - 5 * BATCH + 1,
+                lo=what["hi"] - unacked * BATCH + 1,
                 hi=what["hi"],
-                count=5 * BATCH,
+                count=unacked * BATCH,
             )
+            unacked = 0
 
 
 # -- Parquet ---------------------------------------------------------------------------------------
