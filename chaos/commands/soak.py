@@ -45,7 +45,7 @@ from stormcast.chaos.session.plans import check_supported, cluster_plan
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
 from stormcast.chaos.soak.kept_chapters import BOUND, KeptChapters
 from stormcast.chaos.soak.player import Soak, Window
-from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.chaos.soak.storm_file import load_storm
 from stormcast.locks import lock
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -198,16 +198,17 @@ class _Play(NamedTuple):
 
 
 def _live(watch: Watch, play: _Play, number: int) -> tuple[bool, int]:
-    """Play windows on a new cluster, as long as it can be judged; returns whether the soak is over,
-    and the number of the next window."""
+    """Play windows on a new cluster, as long as it can be judged and its turn lasts; returns
+    whether the soak is over, and the number of the next window."""
     kept = play.kept
     logs, backend = play.directory.make_logs(number), make_backend(kept.backend, **play.options)
-    player = Soak(kept.storm, kept.seed, backend, logs, tell=watch.tell)
+    storm, upto = kept.storm.of_window(number), kept.storm.turn_ends(number)
+    player = Soak(storm, kept.seed, backend, logs, tell=watch.tell)
     begun, is_judged, why = time.monotonic(), False, ""
     try:
         player.open()
         play.figures.is_ready = True
-        for window in _played(watch, player, number):
+        for window in _played(watch, player, number, upto):
             took, begun = time.monotonic() - begun, time.monotonic()
             number, is_judged = number + 1, True
             if watch.note(window, took):
@@ -216,6 +217,9 @@ def _live(watch: Watch, play: _Play, number: int) -> tuple[bool, int]:
                     player.end(window)
                 return True, number
             why = window.lost
+        if not why:
+            why = f"the turn of {what_runs(storm.cluster)} is over"
+            watch.end_chapter()
     except NodeError as error:
         if not is_judged:
             # Neither does this cluster come up nor, it seems, the next one.
@@ -231,11 +235,11 @@ def _live(watch: Watch, play: _Play, number: int) -> tuple[bool, int]:
     return False, number
 
 
-def _played(watch: Watch, player: Soak, number: int) -> Iterator[Window]:
+def _played(watch: Watch, player: Soak, number: int, upto: int | None) -> Iterator[Window]:
     """Yield windows, each judged; note the one in which our own code failed."""
     begun = time.monotonic()
     try:
-        for window in player.windows(number):
+        for window in player.windows(number, upto):
             yield window
             number, begun = number + 1, time.monotonic()
     except (NodeError, OSError):
@@ -273,10 +277,11 @@ def _directory(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[So
         return directory, kept
     storm, seed = _storm(args), args.seed if args.seed is not None else 1
     # Refused before anything is written: what the stack, or the backend, cannot do.
-    widest = storm.widest()
-    check_supported(widest, args.backend)
-    with closing(make_backend(args.backend, **options)) as backend:
-        cluster_plan(widest, seed, storm.name, Path(), backend.features())
+    for turn in storm.by_turn():
+        widest = turn.widest()
+        check_supported(widest, args.backend)
+        with closing(make_backend(args.backend, **options)) as backend:
+            cluster_plan(widest, seed, storm.name, Path(), backend.features())
     path = args.go_on or args.out or make_fresh(RUNS, f"soak-{storm.name}-{seed}")
     directory = SoakDirectory(path)
     return directory, directory.begin(storm, seed, args.backend)
@@ -305,6 +310,9 @@ def _storm(args: argparse.Namespace) -> Storm:
     """Return the storm that is asked for."""
     storm = load_storm(args.storm) if args.storm is not None else _default_storm()
     cluster = storm.cluster
+    for flag in ("stack", "timing"):
+        if storm.turns and getattr(args, flag) is not None:
+            raise ConfigError(f"--{flag}: the storm has turns, which say it; drop one of them")
     if args.stack is not None:
         cluster = replace(cluster, stack=args.stack)
     if args.timing is not None:

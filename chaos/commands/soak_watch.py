@@ -111,7 +111,7 @@ class Watch:
     def note_broken(self, number: int, why: str, took: float) -> bool:
         """Take a window that broke off by an error of the rig; returns whether it was the last."""
         self._directory.add_broken(number, why, took)
-        self._end_chapter()
+        self.end_chapter()
         self._verdicts[str(Verdict.UNKNOWN)] += 1
         self._publish(is_over=False)
         if self._args.until_violated:
@@ -119,7 +119,7 @@ class Watch:
             say(f"window {number}: {Verdict.UNKNOWN}: {why}")
         return bool(self._args.until_violated)
 
-    def _end_chapter(self) -> None:
+    def end_chapter(self) -> None:
         """Keep the chapter that went on: no window of it follows."""
         if self._chapters is not None:
             self._chapters.end()
@@ -175,7 +175,7 @@ class Watch:
 
     def end(self) -> int:
         """Say what became of it; returns the exit code."""
-        self._end_chapter()
+        self.end_chapter()
         try:
             status = self._publish(is_over=True)
         except OSError as error:

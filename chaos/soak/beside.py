@@ -23,6 +23,7 @@ from stormcast.chaos.session.samples import FEWEST, in_words, interval
 from stormcast.chaos.soak.directory import SOAK, STATUS, Kept, SoakDirectory
 from stormcast.chaos.soak.drift import JUDGE
 from stormcast.chaos.soak.second_judge import disputed_windows
+from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.trace.files import read_traces
 
@@ -192,6 +193,7 @@ def _facts_of_soak(kept: Kept) -> dict[str, str]:
         "soak of the storm": kept.storm.name,
         "seed": str(kept.seed),
         **_facts_of_cluster(kept.storm.cluster),
+        **_turns(kept.storm),
         "backend": kept.backend,
         "versions": versions or "not known",
         "windows": f"{len(kept.windows)}, each with {in_words(kept.storm.window)} s of storm",
@@ -205,6 +207,12 @@ def _facts_of_cluster(cluster: Cluster) -> dict[str, str]:
         "unicast": cluster.unicast or "that of the stack",
         "timing": cluster.timing,
     }
+
+
+def _turns(storm: Storm) -> dict[str, str]:
+    if not storm.turns:
+        return {}
+    return {"by turns": "; ".join(what_runs(turn.cluster) for turn in storm.by_turn())}
 
 
 def _versions(said: Mapping[str, str]) -> str:

@@ -45,6 +45,12 @@ def cut(kept: Kept, windows: Sequence[Placed]) -> Scenario:
     old one."""
     parts = list(_parts(kept, windows))
     first = parts[0][1]
+    for one, (_at, scenario) in zip(windows, parts, strict=True):
+        if scenario.cluster != first.cluster:
+            raise ConfigError(
+                f"window {one.number} is of another turn than window {windows[0].number}: a "
+                "scenario has one cluster; choose a stretch of one turn"
+            )
     numbers = f"{windows[0].number}-{windows[-1].number}"
     return replace(
         first,

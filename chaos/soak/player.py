@@ -22,7 +22,7 @@ from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import Session, Tell
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.chaos.soak.drift import JUDGE
-from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.node.core.errors import NodeError
 from stormcast.weights import weigh
 
@@ -76,6 +76,7 @@ class Window:
         bad = [one for one in self.judgement.findings if one.verdict is not Verdict.HOLDS]
         return {
             "window": self.number,
+            "runs": what_runs(self.scenario.cluster),
             "verdict": str(self.judgement.verdict),
             "findings": [
                 {"guarantee": one.guarantee, "verdict": str(one.verdict), "detail": one.detail}
@@ -131,9 +132,10 @@ class Soak:
         """End the cluster."""
         self._backend.close()
 
-    def windows(self, first: int = 0) -> Iterator[Window]:
-        """Play windows, until nothing more can be told of this cluster."""
-        for number in count(first):
+    def windows(self, first: int = 0, upto: int | None = None) -> Iterator[Window]:
+        """Play windows, up to one or without end, until nothing more can be told of this
+        cluster."""
+        for number in count(first) if upto is None else range(first, upto):
             window = self._window(number)
             yield window
             if window.lost:

@@ -5,33 +5,61 @@ A window is a scenario of its own: the same seed and number give the same one, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.faults import Action, Link, Names
+from stormcast.chaos.faults import Link, Names
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
+from stormcast.chaos.soak.kinds import KINDS, SUDDEN, TAKES_OUT, usual_value
+from stormcast.node.core.match import Match
 
 Span = tuple[float, float]
 """The least and the most seconds, or another pair of bounds."""
 
-SIZES: Final = ((16, 100), (16, 2000), (1000, 8000), (30_000, 200_000))
+SIZES: Final = ((16, 100), (16, 2000), (1000, 8000), (30_000, 200_000), (1_000_000, 2_000_000))
 ALL: Final = (*(f"G{n}" for n in range(1, 9)), "A1", "V1", "V2", "V3", "V4", "C1", "L1")
 REJOIN_SECONDS: Final = 10.0
 """Seconds that a member has to come back before another one may go."""
-LARGE: Final = 10_000
-"""A load of messages above so many bytes has a fiftieth of the rate."""
+LARGE: Final = ((10_000, 50, 0.2), (500_000, 1000, 0.06))
+"""A load of messages above so many bytes has that part of the rate, and at least that one: a few
+are as much as many small ones."""
 WINDOW: Final = 20.0
 """Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
 LEAST_LIMIT: Final = 600.0
 """Seconds that any window may take until all is well, however short it is."""
+TURN: Final = 30
+"""Windows in which connections get old, and views many."""
 WHOLE_TRACE: Final = 1 << 40
 """No bound of a trace: chapters bound it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What members run for some windows, in place of what their cluster says; None: that."""
+
+    stack: str | None = None
+    unicast: str | None = None
+    timing: str | None = None
+
+    def of(self, cluster: Cluster) -> Cluster:
+        """Return the cluster of this turn."""
+        return replace(
+            cluster,
+            stack=self.stack or cluster.stack,
+            unicast=self.unicast or cluster.unicast,
+            timing=self.timing or cluster.timing,
+        )
+
+
+def what_runs(cluster: Cluster) -> str:
+    """Return what the members of a cluster run, in words."""
+    return ", ".join(filter(None, (cluster.stack, cluster.unicast, cluster.timing)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +87,26 @@ class Storm:
     sizes: tuple[tuple[int, int], ...] = SIZES
     """Ranges of sizes in bytes; each load draws one."""
     settle: float = 30.0
+    turns: tuple[Turn, ...] = ()
+    """By turns members run these, each time as a new cluster; none: one cluster all the time."""
+    turn: int = TURN
+    """Windows of each turn."""
+
+    def of_window(self, number: int) -> Storm:
+        """Return the storm of the turn that a window is of, which has no other turns."""
+        if not self.turns:
+            return self
+        turn = self.turns[number // self.turn % len(self.turns)]
+        return replace(self, cluster=turn.of(self.cluster), turns=())
+
+    def turn_ends(self, number: int) -> int | None:
+        """Return the first window after the turn that a window is of; None: it never ends."""
+        has_others = len(self.turns) > 1
+        return (number // self.turn + 1) * self.turn if has_others else None
+
+    def by_turn(self) -> tuple[Storm, ...]:
+        """Return the storm of each turn."""
+        return tuple(self.of_window(nth * self.turn) for nth in range(max(1, len(self.turns))))
 
     @property
     def drawn_kinds(self) -> Names:
@@ -72,15 +120,19 @@ class Storm:
 
     def scenario(self, seed: int, number: int) -> Scenario:
         """Return the scenario of a window."""
-        return _Drawing(self, seed, number).scenario()
+        return _Drawing(self.of_window(number), seed, number).scenario()
 
     def widest(self) -> Scenario:
         """Return a scenario with each kind once: what a backend must be able to do."""
         dice, names = Random(0), self.cluster.members
+        drawn = [KINDS[kind](dice, self.cluster) for kind in self.drawn_kinds]
+        if "rule" in self.drawn_kinds:
+            # The one that is drawn may be no more than a drop, of which each backend is capable.
+            drawn.append(faults.Rule(does="delay", delay=0.1, match=Match(kinds=("ACK",))))
+        has_no_end = (*SUDDEN, faults.SetAttribute)
         steps = (
-            Step(at=1.0, action=KINDS[kind](dice, names), duration=0.1)
-            for kind in self.drawn_kinds
-            if kind != "restart"
+            Step(at=1.0, action=one, duration=None if isinstance(one, has_no_end) else 0.1)
+            for one in drawn
         )
         load = ScenarioLoad(
             do="multicast",
@@ -121,17 +173,20 @@ class _Drawing:
             cluster=storm.cluster,
             network=storm.network,
             workload=tuple(self._load(nth) for nth in range(self._dice.randint(*storm.loads))),
-            timeline=tuple(self._steps()),
+            timeline=tuple(sorted(self._steps(), key=lambda step: step.at)),
             limits=storm.limits,
         )
 
     def _load(self, nth: int) -> ScenarioLoad:
         dice, storm = self._dice, self._storm
-        size = dice.choice(storm.sizes)
+        # Each window has many messages, so the first load has no large ones, if it may.
+        small = [size for size in storm.sizes if size[1] <= LARGE[0][0]]
+        size = dice.choice(small if small and nth == 0 else storm.sizes)
         rate = round(dice.uniform(*storm.rate), 3)
-        if size[1] > LARGE:
-            # A few large messages are as much as many small ones.
-            rate = max(0.2, round(rate / 50, 3))
+        for above, part, least in reversed(LARGE):
+            if size[1] > above:
+                rate = max(least, round(rate / part, 3))
+                break
         is_multicast = nth == 0 or dice.random() < 0.5
         sources = self._names if nth == 0 else tuple(dice.sample(self._names, 1))
         others = tuple(name for name in self._names if name not in sources)
@@ -155,117 +210,38 @@ class _Drawing:
         storm, dice = self._storm, self._dice
         kinds = storm.drawn_kinds
         at, ends = dice.uniform(*storm.every), list[float]()
-        back_at, nth = 0.0, 0
+        back_at, set_back_at, nth = 0.0, 0.0, 0
         while at < storm.window * 0.8:
             ends = [end for end in ends if end > at]
             kind = dice.choice(kinds)
             lasting = min(dice.uniform(*storm.lasting), storm.window * 0.9 - at)
-            if len(ends) < storm.at_once and not (kind in ON_MEMBERS and at < back_at):
-                action = KINDS[kind](dice, self._names)
-                is_lasting = not isinstance(action, faults.Restart)
+            # Settings that change together may not fit each other.
+            comes_too_soon = (kind in TAKES_OUT and at < back_at) or (
+                kind == "set-attribute" and at < set_back_at
+            )
+            if len(ends) < storm.at_once and not comes_too_soon:
                 nth += 1
-                yield Step(
-                    at=round(at, 3),
-                    action=action,
-                    name=f"w{self._number}-{kind}-{nth}",
-                    duration=round(lasting, 3) if is_lasting else None,
-                )
+                yield from self._fault(kind, nth, at, lasting)
                 ends.append(at + lasting)
-                if kind in ON_MEMBERS:
+                if kind in TAKES_OUT:
                     back_at = at + lasting + REJOIN_SECONDS
+                elif kind == "set-attribute":
+                    set_back_at = at + lasting
             at += dice.uniform(*storm.every)
 
-
-# -- Kinds of fault --------------------------------------------------------------------------------
-
-Draw = Callable[[Random, Names], Action]
-
-
-def _some(dice: Random, names: Names) -> tuple[Names, Names]:
-    """Draw the ends of a fault on links: of all, or of one direction between two."""
-    if dice.random() < 0.5:
-        return names, names
-    one, other = dice.sample(names, 2)
-    return (one,), (other,)
-
-
-def _partition(dice: Random, names: Names) -> Action:
-    return faults.Partition(shape=dice.choice(faults.SHAPES))
-
-
-def _cut(dice: Random, names: Names) -> Action:
-    one, other = dice.sample(names, 2)
-    return faults.Cut(sources=(one,), dests=(other,))
-
-
-def _loss(dice: Random, names: Names) -> Action:
-    sources, dests = _some(dice, names)
-    return faults.Loss(sources=sources, dests=dests, rate=round(dice.uniform(0.01, 0.4), 3))
-
-
-def _delay(dice: Random, names: Names) -> Action:
-    sources, dests = _some(dice, names)
-    delay = round(dice.uniform(0.01, 0.3), 3)
-    return faults.Delay(sources=sources, dests=dests, delay=delay, jitter=round(delay / 3, 3))
-
-
-def _duplicate(dice: Random, names: Names) -> Action:
-    sources, dests = _some(dice, names)
-    return faults.Duplicate(sources=sources, dests=dests, rate=round(dice.uniform(0.05, 0.6), 3))
-
-
-def _reorder(dice: Random, names: Names) -> Action:
-    sources, dests = _some(dice, names)
-    by = round(dice.uniform(0.005, 0.2), 3)
-    return faults.Reorder(
-        sources=sources, dests=dests, rate=round(dice.uniform(0.05, 0.5), 3), by=by
-    )
-
-
-def _corrupt(dice: Random, names: Names) -> Action:
-    sources, dests = _some(dice, names)
-    return faults.Corrupt(sources=sources, dests=dests, rate=round(dice.uniform(0.01, 0.2), 3))
-
-
-def _crash(dice: Random, names: Names) -> Action:
-    return faults.Crash(member=_whom(dice, names))
-
-
-def _restart(dice: Random, names: Names) -> Action:
-    return faults.Restart(member=_whom(dice, names))
-
-
-def _leave(dice: Random, names: Names) -> Action:
-    return faults.Leave(member=dice.choice(names))
-
-
-def _pause(dice: Random, names: Names) -> Action:
-    return faults.Pause(member=_whom(dice, names))
-
-
-def _stall(dice: Random, names: Names) -> Action:
-    return faults.Stall(member=dice.choice(names))
-
-
-def _whom(dice: Random, names: Names) -> str:
-    """Draw a member, or a role."""
-    return dice.choice((*names, "coordinator", "random-participant"))
-
-
-KINDS: Final[dict[str, Draw]] = {
-    "partition": _partition,
-    "cut": _cut,
-    "loss": _loss,
-    "delay": _delay,
-    "duplicate": _duplicate,
-    "reorder": _reorder,
-    "corrupt": _corrupt,
-    "crash": _crash,
-    "restart": _restart,
-    "leave": _leave,
-    "pause": _pause,
-    "stall": _stall,
-}
-"""The faults that a storm may draw, each by a function of dice and members."""
-ON_MEMBERS: Final = frozenset({"crash", "restart", "leave", "pause"})
-"""Kinds that take a member out of its group."""
+    def _fault(self, kind: str, nth: int, at: float, lasting: float) -> Iterator[Step]:
+        """Draw one fault. A setting that changes is set back: the next window begins with what the
+        storm says."""
+        cluster = self._storm.cluster
+        action = KINDS[kind](self._dice, cluster)
+        has_end = not isinstance(action, (*SUDDEN, faults.SetAttribute))
+        yield Step(
+            at=round(at, 3),
+            action=action,
+            name=f"w{self._number}-{kind}-{nth}",
+            duration=round(lasting, 3) if has_end else None,
+        )
+        if isinstance(action, faults.SetAttribute):
+            back = replace(action, value=usual_value(action, cluster))
+            name = f"w{self._number}-set-back-{nth}"
+            yield Step(at=round(at + lasting, 3), action=back, name=name)

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from stormcast.chaos.language.cluster import CLUSTER
 from stormcast.chaos.language.scenario import GUARANTEES, NETWORK, Link
-from stormcast.chaos.soak.storm import ALL, KINDS, SIZES, WINDOW, Storm
+from stormcast.chaos.soak.kinds import KINDS
+from stormcast.chaos.soak.storm import ALL, SIZES, TURN, WINDOW, Storm, Turn
 from stormcast.node.reading.items import Item
 from stormcast.node.reading.notations import (
     TEXT,
     Notation,
     Plain,
+    list_of,
     quantity,
     size_range,
     some_of,
@@ -30,9 +32,11 @@ from stormcast.node.reading.yaml_nodes import compose
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 _MOST_LOADS: Final = 16
+_MOST_WINDOWS: Final = 1_000_000
 _MOST_MESSAGE: Final = 64 << 20
 _LEAST_MESSAGE: Final = 16
 """Smaller messages cannot all be told apart."""
+_OF_A_TURN: Final = ("stack", "unicast", "timing")
 _LEAST_MEMBERS: Final = 3
 """With fewer members a group has no majority to speak of, and roles nobody to stand for."""
 
@@ -61,6 +65,9 @@ def _check(item: Item, storm: Storm) -> None:
         )
 
 
+OF_A_TURN: Final = Shape(
+    Turn, {name: Key(name, CLUSTER.keys[name].notation, None) for name in _OF_A_TURN}
+)
 STORM: Final = Shape(
     Storm,
     {
@@ -78,6 +85,8 @@ STORM: Final = Shape(
         "rate": Key("rate", span(RATE), (5.0, 60.0)),
         "sizes": Key("sizes", _sizes(), SIZES),
         "settle": Key("settle", quantity(DURATION), 30.0),
+        "turns": Key("turns", list_of(OF_A_TURN.notation()), ()),
+        "turn": Key("turn", whole(1, _MOST_WINDOWS), TURN),
     },
     _check,
 )

@@ -231,8 +231,51 @@ def test_a_directory_with_anything_in_it_is_refused(shell: Shell) -> None:
     assert Path("full/note").read_text() == "mine"
 
 
-def test_a_storm_file_reads_back_equal() -> None:
-    storm = parse_storm(GENTLE)
+TURNS = GENTLE + "turns: [{}, {stack: mcast}]\nturn: 2\n"
+
+
+def test_by_turns_other_members_play_a_soak(shell: Shell) -> None:
+    Path("turns.yaml").write_text(TURNS)
+    done = shell(
+        "soak", "--storm", "turns.yaml", "--for", "35s", "--out", "kept", "--keep-chapters"
+    )
+    again = shell("soak", "--resume", "kept", "--for", "35s")
+
+    assert (done.code, again.code) == (Exit.HOLDS, Exit.HOLDS)
+    assert "the turn of udp, fast is over: a new cluster begins with window 2" in done.err
+    lines = [json.loads(line) for line in Path("kept/windows.jsonl").read_text().splitlines()]
+    assert len(lines) >= 5
+    assert {line["runs"] for line in lines if line["window"] % 4 < 2} == {"udp, fast"}
+    assert {line["runs"] for line in lines if line["window"] % 4 >= 2} == {"mcast, fast"}
+    # A chapter is of one cluster.
+    told = [json.loads(one.read_text()) for one in Path("kept/chapters/announced").iterdir()]
+    assert sum(one["chapter"] - one["first"] + 1 for one in told) == len(lines)
+    assert all(one["first"] // 2 == one["chapter"] // 2 for one in told)
+
+    second = sum(float(line["seconds"]) for line in lines[:2])
+    both = shell("soak", "cut", "kept")
+    of_mcast = shell("soak", "cut", "kept", "--from", f"{second + 1}s", "--to", f"{second + 2}s")
+    assert both.code == Exit.USAGE
+    assert "window 2 is of another turn than window 0" in both.err
+    assert "stack: mcast" in of_mcast.out
+
+    for flag, value in (("--stack", "tcp"), ("--timing", "fast")):
+        refused = shell("soak", "--storm", "turns.yaml", flag, value)
+        assert refused.code == Exit.USAGE
+        assert f"{flag}: the storm has turns" in refused.err
+
+
+def test_a_turn_that_cannot_be_played_is_refused_before_the_first(shell: Shell) -> None:
+    Path("turns.yaml").write_text(TURNS.replace("mcast", "moon"))
+    done = shell("soak", "--storm", "turns.yaml", "--out", "kept")
+    assert done.code == Exit.USAGE
+    assert "moon" in done.err
+    assert not Path("kept").exists()
+
+
+@pytest.mark.parametrize("text", [GENTLE, TURNS])
+def test_a_storm_file_reads_back_equal(text: str) -> None:
+    storm = parse_storm(text)
     assert parse_storm(dump_storm(storm)) == storm
 
 
@@ -247,6 +290,8 @@ def test_a_storm_file_reads_back_equal() -> None:
         ("cluster: {members: 4, stack: udp, late: [n1]}", "drop it"),
         ("at_once: 0", "at_once"),
         ("weather: fine", "weather"),
+        ("turns: [{members: 5}]", "members"),
+        ("turn: 0", "turn"),
     ],
 )
 def test_a_wrong_storm_is_refused_with_its_place(line: str, said: str) -> None:

@@ -34,6 +34,8 @@ from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, story_o
 SECONDS: Final = 600.0
 """The members' time that a soak takes at most."""
 SEED: Final = 1
+LAST_CONNS: Final = (1 << 32) - 4
+"""The first connection id of a member whose ids wrap after three."""
 MEMBERS: Final = ("n0", "n1", "n2", "n3")
 
 
@@ -64,7 +66,8 @@ def cluster_of(mutant: AnyMutant, *, is_tight: bool = False) -> Cluster:
 
 
 def _tight(cluster: Cluster) -> Cluster:
-    """Return it with small windows and credits, and with connections that live for seconds."""
+    """Return it with small windows and credits, and with connections that live for seconds, whose
+    ids wrap soon."""
     unicast: dict[str, object] = {
         "conn_close_timeout": 15.0,
         "conn_expiry_timeout": 2.0,
@@ -78,6 +81,7 @@ def _tight(cluster: Cluster) -> Cluster:
     return replace(
         cluster,
         settings=tuple(sorted(unicast.items())),
+        unicast_first_conn=LAST_CONNS,
         multicast_settings=(("window_messages", 30),),
         protocols=(
             ("FRAG", (("frag_size", 1500), ("max_open_messages", 2))),

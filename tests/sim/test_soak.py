@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice, pairwise
 from pathlib import Path
@@ -10,10 +12,13 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from stormcast.chaos import faults
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue, unrest
@@ -23,8 +28,9 @@ from stormcast.chaos.session import traffic
 from stormcast.chaos.session.simulation import simulate
 from stormcast.chaos.session.traffic import Traffic, load_words
 from stormcast.chaos.soak.chapters import RIG, Chapters
+from stormcast.chaos.soak.kinds import KINDS, TAKES_OUT, switches
 from stormcast.chaos.soak.player import Soak, Window
-from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
+from stormcast.chaos.soak.storm import ALL, Storm, Turn, what_runs
 from stormcast.node import trace
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import Event, pack_block, read_blocks_untrusted
@@ -461,8 +467,7 @@ def test_a_storm_keeps_to_its_budget() -> None:
     for number in range(200):
         steps = storm.scenario(1, number).timeline
         for step in steps:
-            kind = (step.name or "").split("-", 2)[1]
-            drawn.add(kind)
+            drawn.add(kind_of(step))
             end = step.at + (step.duration or 0.0)
             others = [
                 other
@@ -471,10 +476,102 @@ def test_a_storm_keeps_to_its_budget() -> None:
             ]
             assert len(others) < 2
             assert end <= storm.window * 0.9 + 0.01
-        away = [step for step in steps if (step.name or "").split("-", 2)[1] in ON_MEMBERS]
+        away = [step for step in steps if kind_of(step) in TAKES_OUT]
         for before, after in pairwise(away):
             assert after.at >= before.at + (before.duration or 0.0) + 10.0 - 0.01
-    assert drawn == set(KINDS)
+    assert drawn == {*KINDS, "set-back"}
+
+
+def kind_of(step: Step) -> str:
+    """The kind of a drawn fault, as its name has it."""
+    return re.sub(r"^w\d+-|-\d+$", "", step.name or "")
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_setting_that_a_storm_changes_it_sets_back(stack: str) -> None:
+    storm = storm_of(stack, kinds=("set-attribute",), every=(0.2, 2.0))
+    usual = settings_of(storm.widest())
+    values = set()
+    for number in range(50):
+        scenario = storm.scenario(1, number)
+        # Nothing is changed to what its member would not take.
+        settings_of(scenario)
+        steps = iter(scenario.timeline)
+        for there, back in zip(steps, steps, strict=True):
+            changed, restored = there.action, back.action
+            assert isinstance(changed, faults.SetAttribute)
+            assert isinstance(restored, faults.SetAttribute)
+            assert there.at < back.at <= storm.window * 0.9
+            assert (changed.member, changed.attribute) == (restored.member, restored.attribute)
+            protocol, _dot, name = changed.attribute.rpartition(".")
+            assert restored.value == getattr(usual.of(protocol or usual.unicast), name)
+            assert changed.value != restored.value
+            values.add((changed.attribute, changed.value))
+    assert len(values) > 10
+    # What may drop a frame must retransmit.
+    assert ("NAKACK2.xmit_interval", 0.0) not in values
+
+
+def test_where_nothing_is_dropped_a_storm_switches_retransmission_off() -> None:
+    lossless = (("conn_expire_time", 0.0), ("drop_when_full", False), ("receive_queue", 0))
+    cluster = Cluster(members=MEMBERS, stack="tcp", timing="fast", protocols=(("TCP", lossless),))
+    assert ("NAKACK2.xmit_interval", 0.0, 0.5) in switches(cluster)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_rule_of_a_storm_drops_no_data(stack: str) -> None:
+    storm = storm_of(stack, kinds=("rule",), every=(0.2, 1.0))
+    settings, deeds, aims = settings_of(storm.widest()), set(), set()
+    for number in range(50):
+        for step in storm.scenario(1, number).timeline:
+            assert isinstance(step.action, faults.Rule)
+            match = step.action.match
+            deeds.add(step.action.does)
+            aims |= set(match.protocols)
+            if step.action.does == "drop":
+                sends_data = match.protocols[0] in (settings.unicast, settings.multicast)
+                assert bool(match.kinds) == sends_data
+                assert "DATA" not in match.kinds
+    # Members that rule the frames of their connections themselves hold none.
+    assert deeds == {"delay", "duplicate", "drop", *(() if "tcp" in stack else ("hold",))}
+    assert {"GMS", "UFC", "MERGE3", settings.unicast, settings.multicast} <= aims
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_settings_that_change_and_rules_break_nothing(stack: str) -> None:
+    storm = storm_of(stack, kinds=("set-attribute", "rule", "forget", "bandwidth", "crash", "loss"))
+    _soak, windows = soaked(storm, 12, 4)
+    assert [bad(window) for window in windows] == [[], [], [], []]
+    bites = Counter[str]()
+    for window in windows:
+        for step in window.scenario.timeline:
+            bites[kind_of(step)] += window.run.bites.get(step.name or "", 0)
+    assert bites["set-attribute"] >= 2
+    assert bites["rule"] + bites["bandwidth"] > 10
+
+
+def test_by_turns_members_run_other_protocols() -> None:
+    turns = (Turn(), Turn(stack="mcast", timing="compatible"), Turn(unicast="UNICAST4"))
+    storm = storm_of("udp", turns=turns, turn=2)
+    runs = [what_runs(storm.scenario(1, number).cluster) for number in range(8)]
+    first, second, third = "udp, fast", "mcast, compatible", "udp, UNICAST4, fast"
+    assert runs == [first, first, second, second, third, third, first, first]
+    assert [storm.turn_ends(number) for number in range(5)] == [2, 2, 4, 4, 6]
+    assert [what_runs(one.cluster) for one in storm.by_turn()] == [first, second, third]
+    # What is drawn is of the seed and the number alone; it is what the turn's own storm draws.
+    assert storm.of_window(3).scenario(1, 3) == storm.scenario(1, 3)
+    alone = storm_of("udp")
+    assert (alone.by_turn(), alone.turn_ends(5)) == ((alone,), None)
+    assert storm_of("udp", turns=turns[:1]).turn_ends(5) is None
+
+
+def test_each_window_has_many_messages_and_some_have_large_ones() -> None:
+    storm = Storm(cluster=Cluster(members=MEMBERS, stack="udp", timing="fast"))
+    loads = [storm.scenario(1, number).workload for number in range(50)]
+    assert all(first.size[1] <= 8000 and first.count >= 50 for first, *_ in loads)
+    largest = [load for window in loads for load in window if load.size[1] >= 1_000_000]
+    assert len(largest) > 10
+    assert all(load.count <= 2 for load in largest)
 
 
 @pytest.mark.long

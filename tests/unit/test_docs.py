@@ -40,8 +40,8 @@ from stormcast.chaos.language.timeline import WORDS, actions
 from stormcast.chaos.language.workload import load_shapes
 from stormcast.chaos.oracles.verdict import CHECKS
 from stormcast.chaos.session.simulation import simulate
-from stormcast.chaos.soak.storm import KINDS as KINDS_OF_STORMS
-from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.kinds import KINDS as KINDS_OF_STORMS
+from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.chaos.soak.storm_file import parse_storm
 from stormcast.cli import COMMANDS
 from stormcast.node.core.errors import ConfigError
@@ -620,9 +620,15 @@ def test_every_example_is_a_scenario(example: str) -> None:
 
 def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
     text = page("soak.md")
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    example, of_turns = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     storm = parse_storm(example)
     assert storm == Storm(cluster=storm.cluster)
+    assert [what_runs(one.cluster) for one in parse_storm(of_turns).by_turn()] == [
+        "udp, fast",
+        "udp, UNICAST4, fast",
+        "mcast, compatible",
+        "tcp-nio2, fast",
+    ]
     assert {f"`{kind}`" for kind in KINDS_OF_STORMS} <= set(re.findall(r"`[a-z-]+`", text))
 
 
