@@ -21,6 +21,7 @@ from stormcast.chaos.drivers.base import (
     acts,
     driver_of,
 )
+from stormcast.chaos.faults import BASE
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
@@ -49,6 +50,8 @@ class Agent:
         self._until: float | None = None
         """The time at which the lease ends; None: no fault acts."""
         self._has_lapsed = False
+        self._acting: frozenset[str] = frozenset()
+        """The faults of the state that was applied last."""
         self._features: dict[str, str | None] = {}
         """The features found last; empty: nobody asked yet."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -90,6 +93,7 @@ class Agent:
             if acts(state):
                 await self._take_claim()
             self._extend(lease)
+            self._acting = frozenset(state.faults)
             try:
                 for driver in self.drivers:
                     await driver.apply(state, lease)
@@ -132,6 +136,13 @@ class Agent:
         """Return the bites so far, of all drivers together."""
         async with self._lock:
             return merged([await driver.bites() for driver in self.drivers])
+
+    async def forget_bites(self) -> None:
+        """Forget the bites of faults that have ended: who runs for days need not keep them."""
+        async with self._lock:
+            await self._end_if_over()
+            for driver in self.drivers:
+                await driver.forget({BASE, *self._acting})
 
     async def close(self) -> None:
         """Clear everything, and end the task that does so at the end of a lease."""
@@ -180,6 +191,7 @@ class Agent:
 
     async def _clear(self) -> None:
         self._until = None
+        self._acting = frozenset()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

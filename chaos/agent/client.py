@@ -87,11 +87,16 @@ class AgentClient:
         self._ask("POST", "/release", {"fault": fault})
 
     def bites(self) -> Bites:
-        """Return the bites of each fault since the agent was started, per sender and receiver."""
+        """Return the bites of each fault since the agent was started, per sender and receiver; of
+        those that have ended, unless they were forgotten."""
         try:
             return read_bites_untrusted(self._ask("GET", "/bites", None))
         except ValueError as error:
             raise AgentError(f"the agent's answer to GET /bites has no bites: {error}") from None
+
+    def forget_bites(self) -> None:
+        """Have the agent forget the bites of faults that have ended."""
+        self._ask("DELETE", "/bites", None)
 
     def is_alive(self) -> bool:
         """Whether the agent answers."""

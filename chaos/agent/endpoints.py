@@ -56,6 +56,9 @@ def endpoints(agent: Agent) -> Table:
     async def bites(_body: object) -> Answer:
         return as_json(write_bites(await agent.bites()))
 
+    async def forget_bites(_body: object) -> Answer:
+        return await _do(agent, agent.forget_bites())
+
     return {
         "/livez": {"GET": lambda _body: as_json({"alive": True})},
         "/version": {"GET": lambda _body: as_json(VERSIONS)},
@@ -65,7 +68,7 @@ def endpoints(agent: Agent) -> Table:
         "/renew": {"POST": renew},
         "/clear": {"POST": clear},
         "/release": {"POST": release},
-        "/bites": {"GET": bites},
+        "/bites": {"GET": bites, "DELETE": forget_bites},
     }
 
 

@@ -19,7 +19,7 @@ One driver serves all sites of an agent. The agent calls its verbs one after the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -157,7 +157,12 @@ class Driver(Protocol):
         ...
 
     async def bites(self) -> Bites:
-        """Return the bites since the driver was made, also of faults that have ended."""
+        """Return the bites since the driver was made, also of faults that have ended, unless those
+        were forgotten."""
+        ...
+
+    async def forget(self, acting: Collection[str]) -> None:
+        """Forget the bites of faults that are not among these."""
         ...
 
 

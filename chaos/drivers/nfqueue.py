@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path as FilePath
 from typing import Final, NamedTuple, Protocol
@@ -382,6 +382,10 @@ class NfqueueDriver:
         """Return the bites so far."""
         self._check()
         return self._decider.counted()
+
+    async def forget(self, acting: Collection[str]) -> None:
+        """Forget the bites of faults that are not among these."""
+        self._decider.forget(acting)
 
     # -- Packets -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import inf
@@ -156,6 +156,11 @@ def removal_file(table: str) -> str:
     return _text((f"add table inet {table}", f"delete table inet {table}"))
 
 
+def uncounted_file(table: str, counters: Iterable[str]) -> str:
+    """Return the nft file that removes counters of a table which no rule uses."""
+    return _text(f"delete counter inet {table} {name}" for name in counters)
+
+
 def silence_file(table: str) -> str:
     """Return the nft file that removes all rules of a table, but keeps its counters."""
     return _text((f"add table inet {table}", f"flush table inet {table}"))
@@ -282,6 +287,8 @@ class _Table:
     """The time until which the kernel keeps the elements at least."""
     counters: dict[Pair, str] = field(default_factory=dict)
     """The names of counters; a fault that comes again continues its counter."""
+    named: int = 0
+    """Counters of this table that were given a name so far."""
     counted: dict[Pair, int] = field(default_factory=dict)
     """The counts of tables that were removed."""
 
@@ -346,7 +353,9 @@ class NftDriver:
         if wanted.is_empty and table.wanted is None:
             return
         for pair in wanted.pairs():
-            table.counters.setdefault(pair, f"c{len(table.counters)}")
+            if pair not in table.counters:
+                table.counters[pair] = f"c{table.named}"
+                table.named += 1
         text = table_file(self.table, wanted, table.counters, lease)
         await self._give(table, wanted, text, lease)
 
@@ -400,6 +409,7 @@ class NftDriver:
             await self._nft(table.site, removal_file(self.table))
         table.wanted, table.turn, table.lease, table.until = None, 0, 0.0, inf
         table.counters.clear()
+        table.named = 0
 
     async def release(self, fault: str | None) -> None:
         """Do nothing: this driver holds no packets."""
@@ -413,6 +423,20 @@ class NftDriver:
                 number = table.counted.get((fault, source), 0) + now.get((fault, source), 0)
                 found.setdefault(fault, {})[source, table.site.name] = number
         return found
+
+    async def forget(self, acting: Collection[str]) -> None:
+        """Forget the bites of faults that are not among these, and remove their counters."""
+        await at_once(self._forget(table, acting) for table in self._tables)
+
+    async def _forget(self, table: _Table, acting: Collection[str]) -> None:
+        over = {pair: name for pair, name in table.counters.items() if pair[0] not in acting}
+        if over and is_there(table.site.netns):
+            # No rule uses them: all rules are of the present faults.
+            await self._nft(table.site, uncounted_file(self.table, over.values()))
+        for pair in over:
+            del table.counters[pair]
+        kept = {pair: count for pair, count in table.counted.items() if pair[0] in acting}
+        table.counted = kept
 
     async def _counted(self, table: _Table) -> dict[Pair, int]:
         words = ("nft", "-j", "list", "counters", "table", "inet", self.table)

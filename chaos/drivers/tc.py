@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -301,6 +301,13 @@ class TcDriver:
         await self._collect()
         _check(self._shaped.values())
         return {fault: dict(counts) for fault, counts in self._counts.items()}
+
+    async def forget(self, acting: Collection[str]) -> None:
+        """Forget the bites of faults that are not among these."""
+        # What was not collected yet would come to be counted anew.
+        await self._collect()
+        for fault in self._counts.keys() - acting:
+            del self._counts[fault]
 
     # -- Counting ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ fault.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from stormcast.chaos.faults.fate import Fate, unit
@@ -59,6 +60,11 @@ class Decider:
     def counted(self) -> dict[str, dict[Ends, int]]:
         """A copy of the bites."""
         return {fault: dict(counts) for fault, counts in self.bites.items()}
+
+    def forget(self, acting: Collection[str]) -> None:
+        """Forget the bites of faults that are not among these."""
+        for fault in self.bites.keys() - acting:
+            del self.bites[fault]
 
     def decide(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
         """Decide on a frame of `size` bytes; `frame` may be its preamble alone."""

@@ -35,8 +35,8 @@ class Forgets(Protocol):
     """A backend that keeps traces itself, and need not keep what was collected."""
 
     def forget(self, gone: Collection[str]) -> None:
-        """Forget what was collected: the traces of these incarnations, which are gone, and what the
-        backend itself keeps of others."""
+        """Forget what was collected: the traces of these incarnations, which are gone, what the
+        backend itself keeps of others, and the bites of faults that have ended."""
         ...
 
 

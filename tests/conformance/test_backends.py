@@ -9,6 +9,7 @@ from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError, MemberErr
 from stormcast.chaos.faults import Cut, Loss, NetworkFault, Partition, Rule
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.chaos.soak.player import Forgets
 from stormcast.node import trace
 from stormcast.node.core.match import Match
 from tests.conformance.lab import NAMES, Lab
@@ -429,6 +430,34 @@ def test_bites_add_up_over_states_and_stay_when_the_fault_is_over(lab: Lab) -> N
     assert last > first
     lab.wait_for(10, "n0", "n1")
     assert lab.bites("cut")["n0", "n1"] == last
+
+
+def test_bites_of_faults_that_are_over_can_be_forgotten(lab: Lab) -> None:
+    lab.need("partition")
+    lab.open_and_start("unicast-only")
+    if not isinstance(lab.backend, Forgets):
+        pytest.skip("this backend keeps what it has")
+    cut, other = Cut(sources=("n0",), dests=("n1",)), Cut(sources=("n2",), dests=("n1",))
+    lab.apply(cut=cut, other=other)
+    lab.send("n0", 10, "n1")
+    lab.send("n2", 10, "n1")
+    ways = {"cut": ("n0", "n1"), "other": ("n2", "n1")}
+    lab.wait_until(lambda: all(lab.bites(one).get(ways[one], 0) for one in ways), "both bite")
+    lab.apply(other=other)
+    kept = lab.bites("other")["n2", "n1"]
+    lab.backend.forget(())
+    assert lab.bites("cut") == {}
+    assert lab.bites("other")["n2", "n1"] >= kept
+    lab.wait_for(10, "n0", "n1")
+    # It comes again, and counts from nothing.
+    lab.apply(cut=cut)
+    lab.send("n0", 10, "n1")
+    lab.wait_until(lambda: lab.bites("cut").get(ways["cut"], 0) > 0, "the cut bites again")
+    lab.backend.clear()
+    lab.backend.forget(())
+    assert {fault: counts for fault, counts in lab.backend.bites().items() if counts} == {}
+    lab.wait_for(20, "n0", "n1")
+    lab.wait_for(10, "n2", "n1")
 
 
 def test_what_a_rule_holds_goes_on_when_it_is_released_and_the_rule_stays(lab: Lab) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import copy
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +302,8 @@ class Idle:
 
     async def bites(self) -> Bites:
         return {}
+
+    async def forget(self, acting: Collection[str]) -> None: ...
 
 
 @FEWER

@@ -80,7 +80,8 @@ sys.exit(main(["verify", "--master", "local[1]", "--follow", *words]))
 GENTLE = """\
 name: gentle
 cluster: {members: 3, stack: udp, timing: fast}
-kinds: [partition, cut, loss, delay, duplicate, reorder, corrupt, crash, restart, leave, pause, stall]
+kinds: [partition, cut, loss, delay, duplicate, reorder, corrupt, crash, restart, leave, pause,
+  stall]
 window: 10s
 loads: 1
 rate: 5/s..10/s

@@ -574,6 +574,17 @@ def test_each_window_has_many_messages_and_some_have_large_ones() -> None:
     assert all(load.count <= 2 for load in largest)
 
 
+def test_what_the_faults_of_a_chapter_have_counted_is_forgotten_with_it() -> None:
+    backend = SimBackend()
+    soak = Soak(storm_of("udp", kinds=("cut", "loss"), window=10.0), 3, backend, Path())
+    soak.open()
+    for window in soak.windows(0, 3):
+        assert sum(window.run.bites.values()) > 0
+        assert any(backend.bites().values())
+        soak.end(window)
+        assert not any(backend.bites().values())
+
+
 @pytest.mark.long
 def test_incarnations_that_are_gone_for_long_are_forgotten() -> None:
     """A soak lasts for days, and members restart all the time."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +92,9 @@ class Noting:
     async def bites(self) -> Bites:
         await asyncio.sleep(self.slowness)
         return {"f1": {("n0", "n1"): 2}}
+
+    async def forget(self, acting: Collection[str]) -> None:
+        await self._note(f"forget all but {' '.join(sorted(acting))}")
 
 
 Story = Callable[[Agent, list[str]], Awaitable[None]]
@@ -317,7 +320,7 @@ def ask(agent: Agent, method: str, path: str, body: object = None) -> Awaitable[
 
 
 def test_what_a_client_asks_is_done_and_answered() -> None:
-    async def story(agent: Agent, _notes: list[str]) -> None:
+    async def story(agent: Agent, notes: list[str]) -> None:
         loop = asyncio.get_running_loop()
 
         def over_nothing(method: str, target: str, body: object) -> object:
@@ -340,7 +343,11 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
             client.release(None)
             client.release("f1")
             assert client.bites() == {"f1": {("n0", "n1"): 4}}
+            client.forget_bites()
+            assert notes[-1] == "nft forget all but f1 network"
             client.clear()
+            client.forget_bites()
+            assert notes[-1] == "nft forget all but network"
             # Where nothing acted, nothing is amiss when its lease has lapsed.
             client.apply(replace(STATE, faults={}), 0.1)
             asyncio.run_coroutine_threadsafe(lapse(agent), loop).result(5.0)

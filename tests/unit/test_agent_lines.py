@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from secrets import token_hex
 from typing import Any
@@ -188,6 +188,8 @@ class Idle:
 
     async def bites(self) -> dict[str, dict[tuple[str, str], int]]:
         return {}
+
+    async def forget(self, _acting: Collection[str]) -> None: ...
 
 
 NOTHING = NetworkState(members=("n0", "n1"))

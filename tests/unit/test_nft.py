@@ -406,6 +406,37 @@ def test_counts_go_on_over_states_and_after_their_table_is_gone() -> None:
     asyncio.run(story())
 
 
+def test_what_ended_faults_have_counted_is_forgotten_here_and_in_the_kernel() -> None:
+    """A storm of days has thousands of faults, each with counters at every site."""
+
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site()], "sc1", kernel)
+        await driver.forget({"f1"})
+        assert kernel.files == [], "there is nothing to forget"
+        other = faults.Cut(sources=("n2",), dests=("n1",))
+        await driver.apply(state(f1=CUT, f2=other), 3.0)
+        kernel.packets = {"c0": 3, "c1": 4}
+        await driver.apply(state(f2=other), 3.0)
+        await driver.forget({"f2"})
+        assert kernel.files[-1][1] == "delete counter inet sc1 c0\n"
+        kernel.packets = {"c1": 5}
+        assert await driver.bites() == {"f2": {("n2", "n1"): 5}}
+        # A fault of the same name counts anew, and takes no counter that another has.
+        await driver.apply(state(f1=CUT, f2=other), 3.0)
+        assert "add counter inet sc1 c2\n" in kernel.files[-1][1]
+        kernel.packets |= {"c2": 1}
+        assert await driver.bites() == {"f1": {("n0", "n1"): 1}, "f2": {("n2", "n1"): 5}}
+        # With its table the counters are gone; what they had counted is forgotten all the same.
+        await driver.clear()
+        told = len(kernel.files)
+        await driver.forget({"f1"})
+        assert await driver.bites() == {"f1": {("n0", "n1"): 1}}
+        assert len(kernel.files) == told
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_table_is_silenced_before_it_is_counted_and_removed(ends: bool) -> None:
     async def story() -> None:

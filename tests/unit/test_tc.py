@@ -252,6 +252,20 @@ def test_packets_are_counted_for_every_fault_that_makes_them_late() -> None:
     assert not any("5c:1 " in line for line in machine.told)
 
 
+def test_what_ended_faults_have_counted_is_forgotten() -> None:
+    async def script() -> None:
+        one = driver(machine)
+        await one.apply(state(late(0.1), narrow(1e5), netem=True), 3.0)
+        machine.counts = showing(c3=(0, 2))
+        both = await one.bites()
+        assert set(both) == {"f1", "f2"}
+        await one.forget({"f2", "f9"})
+        assert await one.bites() == {"f2": both["f2"]}
+
+    machine = Machine()
+    asyncio.run(script())
+
+
 @pytest.mark.parametrize("verb", ["bites", "apply", "clear"])
 def test_what_a_full_netem_loses_is_told(verb: str) -> None:
     async def script() -> None:

@@ -112,6 +112,12 @@ class AgentProcess:
                 self._bites = client.bites()
         return self._bites
 
+    def forget_bites(self) -> None:
+        """Forget the bites of faults that have ended."""
+        if self._process is not None:
+            with self._asked() as client:
+                client.forget_bites()
+
     def end(self) -> None:
         """Clear everything, and have the agent end: its namespaces stay."""
         if self._process is not None:

@@ -227,8 +227,10 @@ class NetnsBackend:
         return self.opened.members.journals()
 
     def forget(self, gone: Collection[str]) -> None:
-        """Delete the journals of incarnations that are gone, by their labels."""
+        """Delete the journals of incarnations that are gone, by their labels, and the bites of
+        faults that have ended."""
         self.opened.members.forget(gone)
+        self.opened.agent.forget_bites()
 
     def weights(self) -> Mapping[str, Mapping[str, float]]:
         """Return what each living member takes of the machine, by name and pid."""

@@ -284,9 +284,16 @@ class PodsBackend:
         return {label: blocks for traces in found for label, blocks in traces.items()}
 
     def forget(self, gone: Collection[str]) -> None:
-        """Have keepers delete the journals of incarnations that are gone, by their labels."""
+        """Have keepers delete the journals of incarnations that are gone, by their labels, and
+        agents the bites of faults that have ended."""
         self._check()
         self._pods.each(lambda pod: pod.forget(gone))
+        if self._pods.have_agents:
+            self._pods.each(lambda pod: pod.agent.forget_bites())
+            there = self._pods.bites()
+            # What is forgotten counts from nothing when a fault of the same id comes again.
+            kept = {fault: counts for fault, counts in self._bites_before.items() if fault in there}
+            self._bites_before = kept
 
     def weights(self) -> Mapping[str, Mapping[str, float]]:
         """Return what each living member takes of its machine, by its name and incarnation."""

@@ -26,6 +26,7 @@ from stormcast.chaos.backends.sim.lease import Lease
 from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.backends.sim.world import World
+from stormcast.chaos.faults import BASE
 from stormcast.chaos.language.features import FEATURES, ONLY_REAL
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
@@ -235,8 +236,9 @@ class SimBackend:
         return self._world.take_traces()
 
     def forget(self, gone: Collection[str]) -> None:
-        """Forget what was collected."""
+        """Forget what was collected, and the bites of faults that have ended."""
         self._world.forget_traces()
+        self._world.network.decider.forget({BASE, *self._world.paths.acting})
 
     def observed(self) -> Observed:
         """Return the figures of a run that only a simulator can see."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import permutations
 
 from stormcast.chaos.backends.sim.network import Network
@@ -33,6 +33,11 @@ class Paths:
         """Number connections from the beginning on, because a later rule may select by number."""
         self._maker.selects_by_connection = True
         self._rebuild()
+
+    @property
+    def acting(self) -> Collection[str]:
+        """The faults that act."""
+        return self._state.faults.keys()
 
     def apply(self, state: NetworkState, now: float) -> None:
         """Bring the network into `state`, whatever it was. A rule that stays keeps its counts and
