@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _UTIME: Final = 11
 """Of the fields of /proc/PID/stat after the name: user time, and then system time."""
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the bytes of the files in a folder, some of which may go while they are counted."""
+    found = 0
+    for parent, _folders, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                found += os.stat(os.path.join(parent, name)).st_size  # noqa: PTH116, PTH118 thousands
+    return found
 
 
 def weigh(pid: int) -> dict[str, float]:

@@ -98,6 +98,15 @@ class AgentClient:
         """Have the agent forget the bites of faults that have ended."""
         self._ask("DELETE", "/bites", None)
 
+    def weight(self) -> tuple[str, dict[str, float]]:
+        """Return the name of the agent's process, and what that takes of its machine."""
+        match self._ask("GET", "/weight", None):
+            case {"agent": str(agent), **rest}:
+                figures = {str(k): float(v) for k, v in rest.items() if isinstance(v, int | float)}
+                if len(figures) == len(rest):
+                    return f"agent:{agent}", figures
+        raise AgentError("the agent's answer to GET /weight has no weights")
+
     def is_alive(self) -> bool:
         """Whether the agent answers."""
         try:

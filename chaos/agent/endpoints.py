@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from stormcast.chaos.language.network_state import FAULT_ID, parse_state
 from stormcast.node.control.answers import Answer, RefusedError, Table, as_json, parse_body
 from stormcast.node.core.errors import shortened
 from stormcast.node.core.names import NAME
+from stormcast.weights import weigh
 
 MAX_BODY: Final = 1 << 20
 """The largest request, in bytes: it bounds the text of a network state."""
@@ -59,6 +61,9 @@ def endpoints(agent: Agent) -> Table:
     async def forget_bites(_body: object) -> Answer:
         return await _do(agent, agent.forget_bites())
 
+    async def weight(_body: object) -> Answer:
+        return as_json({"agent": agent.id, **weigh(os.getpid())})
+
     return {
         "/livez": {"GET": lambda _body: as_json({"alive": True})},
         "/version": {"GET": lambda _body: as_json(VERSIONS)},
@@ -69,6 +74,7 @@ def endpoints(agent: Agent) -> Table:
         "/clear": {"POST": clear},
         "/release": {"POST": release},
         "/bites": {"GET": bites, "DELETE": forget_bites},
+        "/weight": {"GET": weight},
     }
 
 

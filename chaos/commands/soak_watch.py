@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from stormcast.chaos.commands.output import (
 from stormcast.chaos.commands.soak_figures import SoakFigures
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
-from stormcast.chaos.soak.drift import LIMITS, Drift, drifts
+from stormcast.chaos.soak.drift import CPU, LATENCY, Drift, drifts
 from stormcast.chaos.soak.kept_chapters import KeptChapters
 from stormcast.chaos.soak.player import Window
 from stormcast.chaos.soak.second_judge import SecondJudge
@@ -189,21 +189,42 @@ class Watch:
             print(
                 in_plain_lines(f"soak: {self._verdict()}   seed {self._kept.seed}   {self.line()}")
             )
-            for drift in self._drift(is_over=True):
-                print(in_plain_lines(_drift_line(drift)))
+            for line in _drift_lines(self._drift(is_over=True)):
+                print(in_plain_lines(line))
             print(in_plain_lines(f"soak: {self._directory.path}"))
         if self.is_interrupted and self._verdict() is not Verdict.VIOLATED:
             raise KeyboardInterrupt
         return Exit.of(self._verdict())
 
 
+_UNITS: Final = {
+    "memory": ("MiB", 1 << 20),
+    "journal": ("MiB", 1 << 20),
+    CPU: ("ms for 1,000 messages", 1e-3),
+    LATENCY: ("ms", 1e-3),
+}
+"""By figure: the unit in which it is said, and how much that is."""
+
+
+def _drift_lines(drifts: Iterable[Drift]) -> Iterator[str]:
+    """Yield a line for each figure that was measured, and one for the others."""
+    unmeasured: dict[str, list[str]] = {}
+    for drift in drifts:
+        if drift.as_json()["per_hour"] is None:
+            unmeasured.setdefault(drift.of, []).append(drift.figure)
+        else:
+            yield _drift_line(drift)
+    if unmeasured:
+        what = "; ".join(f"{of} ({', '.join(figures)})" for of, figures in unmeasured.items())
+        yield f"drift: too short to tell of {what}"
+
+
 def _drift_line(drift: Drift) -> str:
-    slope, limit = drift.slope, LIMITS[drift.figure]
-    unit, scale = ("MiB", 1 << 20) if drift.figure == "memory" else ("", 1)
-    said = drift.as_json()
-    if said["per_hour"] is None:
-        return f"drift: {drift.figure} of {drift.of}: too short to tell ({slope.samples} samples)"
+    slope = drift.slope
+    unit, scale = _UNITS.get(drift.figure, ("", 1))
+    verdict = drift.as_json()["verdict"]
+    growth = " ".join(filter(None, (f"{slope.value / scale:+.2f}", unit)))
     return (
-        f"drift: {drift.figure} of {drift.of}: {said['verdict']}, {slope.value / scale:+.2f} {unit}"
-        f" an hour by {slope.samples} samples (above {limit / scale:g} it grows)"
+        f"drift: {drift.figure} of {drift.of}: {verdict}, {growth} an hour by {slope.samples} "
+        f"samples (above {drift.limit / scale:.3g} it grows)"
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from statistics import median
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.session.record import RunRecord
 from stormcast.node import trace
 from stormcast.node.trace import Event, read_blocks_untrusted
@@ -37,6 +39,9 @@ class Costs(NamedTuple):
     """The most messages that one member kept of what it had sent."""
     unacked_bytes: int
     """The bytes of what one member kept, at most."""
+    latency: float | None
+    """Seconds from the first sending of a batch to its delivery at another member, as half of them
+    needed; None: nothing arrived."""
 
 
 def costs_of(run: RunRecord) -> Costs:
@@ -63,7 +68,27 @@ def costs_in(evidence: Evidence, messages: int, since: float) -> Costs:
         syncs=_count(events, trace.SYNC),
         unacked=max((kept for kept, _size in peaks), default=0),
         unacked_bytes=max((size for _kept, size in peaks), default=0),
+        latency=_latency(evidence, since),
     )
+
+
+def _latency(evidence: Evidence, since: float) -> float | None:
+    members = evidence.members.values()
+    sent: dict[tuple[int, ...], float] = {}
+    for member in members:
+        for event in member.events:
+            if event.kind == trace.SENT and event.lo and event.time >= since:
+                dest = 0 if event.protocol in MULTICAST else event.peer
+                sent[event.protocol, member.short, dest, event.conn, event.lo] = event.time
+    found = []
+    for member in members:
+        for event in member.events:
+            if event.kind == trace.DELIVERED and event.peer != member.short:
+                dest = 0 if event.protocol in MULTICAST else member.short
+                at = sent.get((event.protocol, event.peer, dest, event.conn, event.lo))
+                if at is not None:
+                    found.append(event.time - at)
+    return median(found) if found else None
 
 
 def resync_seconds(run: RunRecord) -> float:

@@ -21,7 +21,7 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.costs import costs_in
 from stormcast.chaos.session.samples import FEWEST, in_words, interval
 from stormcast.chaos.soak.directory import SOAK, STATUS, Kept, SoakDirectory
-from stormcast.chaos.soak.drift import JUDGE
+from stormcast.chaos.soak.drift import AGENT, JUDGE
 from stormcast.chaos.soak.second_judge import disputed_windows
 from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.node.core.errors import ConfigError
@@ -301,7 +301,7 @@ def _cost(name: str) -> Callable[[Part], float | None]:
 
 def _memory(part: Part) -> float | None:
     weights: Sequence[Mapping[str, float]] = [
-        one for name, one in part["weights"].items() if name != JUDGE
+        one for name, one in part["weights"].items() if name != JUDGE and not name.startswith(AGENT)
     ]
     return max((one["memory"] for one in weights), default=0.0) / MEBIBYTE or None
 
@@ -315,6 +315,7 @@ _FIGURES: Final[Mapping[str, Callable[[Part], float | None]]] = {
     "SEND_FIRST_SEQNO and the like": _cost("syncs"),
     "messages that a sender keeps, at most": _cost("unacked"),
     "bytes that a sender keeps, at most": _cost("unacked_bytes"),
+    "seconds from sending to delivery, of half of them": _cost("latency"),
     "seconds until all is well after the last heal": _cost("resync"),
     "memory of the largest member, MiB": _memory,
 }

@@ -26,10 +26,28 @@ LEAST_HOURS: Final = 1.0
 """Hours for which one process must have been weighed: before, nothing is said."""
 YOUNG_HOURS: Final = 0.25
 """Hours in which a process, however short it lives, may take what it needs: they do not count."""
-LIMITS: Final[Mapping[str, float]] = {"memory": 4 << 20, "descriptors": 1.0, "threads": 1.0}
+LIMITS: Final[Mapping[str, float]] = {
+    "memory": 4 << 20,
+    "journal": 4 << 20,
+    "descriptors": 1.0,
+    "threads": 1.0,
+}
 """By figure: the growth per hour that is none."""
+CPU: Final = "cpu"
+"""Seconds of CPU for a thousand messages."""
+LATENCY: Final = "latency"
+"""Seconds from the sending of a message to its delivery, as half of them need."""
+SHARE: Final = 0.25
+"""Of figures without a limit of their own: the share of the median by which one grows in an hour if
+it does not grow."""
+FEWEST: Final = 1000
+"""Messages of a window from which the CPU for a thousand is known."""
 JUDGE: Final = "judge"
 """The name under which a soak weighs itself."""
+AGENT: Final = "agent:"
+"""What the name begins with under which an agent is weighed."""
+MESSAGES: Final = "messages"
+"""Stands for what has no process: how long messages take."""
 
 Samples = Sequence[tuple[float, float]]
 
@@ -76,6 +94,8 @@ class Drift(NamedTuple):
     hours: float
     """Hours for which the process that was weighed for longest was: hours in which only others take
     its place say nothing of growth."""
+    limit: float
+    """Growth per hour that is none."""
 
     @property
     def is_known(self) -> bool:
@@ -85,22 +105,24 @@ class Drift(NamedTuple):
     @property
     def grows(self) -> bool:
         """Whether it grows, and not by chance."""
-        return self.is_known and self.slope.is_above(LIMITS[self.figure])
+        return self.is_known and self.slope.is_above(self.limit)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` has it."""
         return {
             "of": self.of,
             "figure": self.figure,
-            "per_hour": round(self.slope.value, 3) if self.slope.samples >= LEAST else None,
-            "at_least": round(self.slope.lower, 3) if self.slope.lower > float("-inf") else None,
+            "per_hour": round(self.slope.value, 6) if self.slope.samples >= LEAST else None,
+            "at_least": round(self.slope.lower, 6) if self.slope.lower > float("-inf") else None,
+            "limit": round(self.limit, 6),
             "samples": self.slope.samples,
             "verdict": ("grows" if self.grows else "steady") if self.is_known else "too short",
         }
 
 
 class _Process:
-    """The weights of one process of a soak: the judge, or a member until it is started anew."""
+    """The figures of one process of a soak: the judge, an agent, or a member until it is started
+    anew."""
 
     def __init__(self, of: str, begun: float) -> None:
         self.of = of
@@ -108,48 +130,76 @@ class _Process:
         """The second of the soak in which it was weighed first."""
         self.seconds = 0.0
         """Seconds from then until it was weighed last."""
-        self.weights: list[tuple[float, Mapping[str, float]]] = []
-        """Its weights that may be compared, each with the second of the soak."""
+        self.samples: dict[str, list[tuple[float, float]]] = {}
+        """By figure: samples that may be compared, each with the second of the soak."""
+        self._cpu: tuple[int, float] | None = None
+        """The window after which it was weighed last, and the seconds of CPU that it had taken."""
+
+    def add(self, at: float, weight: Mapping[str, float], number: int, messages: int) -> None:
+        """Take what it weighed at the end of a window that had so many messages."""
+        self.seconds = at - self.begun
+        for figure, value in weight.items():
+            if figure != CPU:
+                self._add(figure, at, value)
+                continue
+            # What it took in a window is known if it was weighed at the end of the one before.
+            before, self._cpu = self._cpu, (number, value)
+            if before is not None and before[0] == number - 1 and messages >= FEWEST:
+                self._add(CPU, at, 1000 * (value - before[1]) / messages)
+
+    def _add(self, figure: str, at: float, value: float) -> None:
+        self.samples.setdefault(figure, []).append((at, value))
 
     def series(self, figure: str) -> Samples:
         """Return the samples of a figure that count: none of the first quarter of its time."""
         young = self.begun + max(YOUNG_HOURS * HOUR, WARM_UP * self.seconds)
-        return [(at / HOUR, weight[figure]) for at, weight in self.weights if at >= young]
+        return [(at / HOUR, value) for at, value in self.samples.get(figure, ()) if at >= young]
 
 
 def drifts(windows: Sequence[Mapping[str, Any]], latest: int = MOST) -> list[Drift]:
     """Return the drift of each figure, from the lines of `windows.jsonl`, the latest of them. Each
     process is compared with itself alone: one that was started anew begins again with what a young
     process takes."""
-    found: dict[str, list[_Process]] = {}
+    found: dict[tuple[str, str], list[_Process]] = {}
     for process in _processes(windows, latest):
-        if process.weights:
-            found.setdefault(process.of, []).append(process)
-    return [
-        Drift(
-            of,
-            figure,
-            slope_of(*(process.series(figure) for process in processes)),
-            max(process.seconds for process in processes) / HOUR,
-        )
-        for of, processes in sorted(found.items())
-        for figure in sorted(LIMITS)
-    ]
+        for figure in process.samples:
+            found.setdefault((process.of, figure), []).append(process)
+    return [_drift(of, figure, processes) for (of, figure), processes in sorted(found.items())]
+
+
+def _drift(of: str, figure: str, processes: Sequence[_Process]) -> Drift:
+    series = [process.series(figure) for process in processes]
+    values = [value for samples in series for _at, value in samples]
+    limit = LIMITS.get(figure, SHARE * median(values) if values else 0.0)
+    hours = max(process.seconds for process in processes) / HOUR
+    return Drift(of, figure, slope_of(*series), hours, limit)
 
 
 def _processes(windows: Sequence[Mapping[str, Any]], latest: int) -> Collection[_Process]:
-    """Return all processes, with their weights of the latest windows."""
-    found: dict[tuple[object, str], _Process] = {}
+    """Return all processes, with their figures of the latest windows."""
+    found: dict[tuple[object, ...], _Process] = {}
     at = 0.0
     for number, window in enumerate(windows):
         at += float(window["seconds"])
-        for who, weight in window.get("weights", {}).items():
-            # A soak that was resumed is another process, whose members have other pids.
-            key = window.get("process"), who
+        messages = int(window.get("sent", 0)) + int(window.get("delivered", 0))
+        weights = dict(window.get("weights", {}))
+        latency = window.get("costs", {}).get(LATENCY)
+        if latency is not None:
+            weights[MESSAGES] = {LATENCY: latency}
+        is_late = number >= len(windows) - latest
+        for who, weight in weights.items():
+            # A soak that was resumed is another process, whose members have other pids. By turns
+            # other protocols play, and each takes what it takes.
+            key = window.get("process"), window.get("runs"), who
             process = found.get(key)
             if process is None:
-                process = found[key] = _Process(JUDGE if who == JUDGE else "members", at)
-            process.seconds = at - process.begun
-            if number >= len(windows) - latest:
-                process.weights.append((at, weight))
+                process = found[key] = _Process(_kind(who), at)
+            process.add(at, weight if is_late else {}, number, messages)
     return found.values()
+
+
+def _kind(who: str) -> str:
+    """Return whose process it is, by the name under which it was weighed."""
+    if who in (JUDGE, MESSAGES):
+        return who
+    return "agents" if who.startswith(AGENT) else "members"

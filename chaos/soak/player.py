@@ -45,7 +45,8 @@ class Weighs(Protocol):
     """A backend that knows what members take of the machine."""
 
     def weights(self) -> Mapping[str, Mapping[str, float]]:
-        """Return memory, descriptors, threads and cpu of each living incarnation, by its name."""
+        """Return memory, descriptors, threads and cpu of each living incarnation, and the bytes of
+        its journal, by its name; of agents by a name that begins with `agent:`."""
         ...
 
 

@@ -24,7 +24,7 @@ from stormcast.node.keeper.claim import Claim
 from stormcast.node.keeper.folders import Folders
 from stormcast.node.keeper.incarnation import Incarnation, spawn
 from stormcast.node.keeper.pauses import Pauses
-from stormcast.weights import weigh
+from stormcast.weights import bytes_in, weigh
 
 CONTROL: Final = "control.sock"
 """The socket of the member's own endpoint, relative to the keeper's folder: a socket's address has
@@ -204,7 +204,8 @@ class Keeper:
         """Return what the member's process takes of the machine; BusyError if there is none."""
         member = self._living()
         try:
-            return {"incarnation": member.number, **weigh(member.popen.pid)}
+            journal = bytes_in(member.folder)
+            return {"incarnation": member.number, **weigh(member.popen.pid), "journal": journal}
         except OSError:
             raise BusyError("the member has ended just now") from None
 

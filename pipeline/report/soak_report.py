@@ -25,12 +25,19 @@ SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 JUDGE: Final = "judge"
+AGENT: Final = "agent:"
 TOLD: Final = 100
 """The most windows that did not hold which are listed one by one."""
 MIB: Final = 1 << 20
 _SECOND: Final = 8.0
 """Pixels below a window for Spark's verdict on it."""
-_UNITS: Final = {"memory": ("MiB", MIB), "descriptors": ("", 1), "threads": ("", 1)}
+_UNITS: Final = {
+    "memory": ("MiB", MIB),
+    "journal": ("MiB", MIB),
+    "cpu": ("ms for 1,000 messages", 1e-3),
+    "latency": ("ms", 1e-3),
+}
+"""By figure of what grows: the unit in which it is said, and how much that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +380,11 @@ def _memory(kept: KeptSoak, width: Width) -> Markup:
 
     def members(window: Placed) -> float | None:
         weights: Mapping[str, Any] = window.line.get("weights", {})
-        found = [one["memory"] / MIB for who, one in weights.items() if who != JUDGE]
+        found = [
+            one["memory"] / MIB
+            for who, one in weights.items()
+            if who != JUDGE and not who.startswith(AGENT)
+        ]
         return median(found) if found else None
 
     def judge(window: Placed) -> float | None:

@@ -37,7 +37,8 @@ def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(
 
     assert done.code == Exit.HOLDS
     assert done.out.startswith("soak: holds   seed 1")
-    assert "drift: memory of judge: too short to tell" in done.out
+    said = "drift: too short to tell of judge (descriptors, memory, threads); messages (latency)"
+    assert f"{said}\n" in done.out
     assert windows("kept") in ([0, 1], [0, 1, 2])
     first = len(windows("kept"))
     status = json.loads(Path("kept/status.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -33,6 +34,7 @@ from stormcast.node.control.answers import Answer, RefusedError
 from stormcast.node.control.client import MAX_ANSWER
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import NodeError
+from stormcast.weights import weigh
 from tests.helpers.tokens import token_file
 
 NAMES = ("n0", "n1")
@@ -345,6 +347,8 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
             assert client.bites() == {"f1": {("n0", "n1"): 4}}
             client.forget_bites()
             assert notes[-1] == "nft forget all but f1 network"
+            name, weight = client.weight()
+            assert (name, set(weight)) == (f"agent:{agent.id}", set(weigh(os.getpid())))
             client.clear()
             client.forget_bites()
             assert notes[-1] == "nft forget all but network"

@@ -115,6 +115,49 @@ def test_a_soak_that_went_on_is_judged_by_another_process() -> None:
     assert told(parts)[JUDGE, "memory"].as_json()["verdict"] == "too short"
 
 
+def busy(
+    number: int, cpu: float = 0.0, latency: float = 0.0, **more: object
+) -> list[dict[str, Any]]:
+    """Windows of 4,000 messages each, which take n0 and the agent 2 s of CPU, and 5 ms from sending
+    to delivery; more by the hour."""
+    dice, found, taken = Random(2), [], 0.0
+    for nth in range(number):
+        taken += (2.0 + cpu * nth / 60) * dice.uniform(0.9, 1.1)
+        both = {name: weight(50 * MIB) | {"cpu": taken} for name in ("n0:1", "agent:a")}
+        costs = {"latency": (0.005 + latency * nth / 60) * dice.uniform(0.8, 1.2)}
+        window = line(both) | {"sent": 1000, "delivered": 3000, "costs": costs}
+        found.append(window | more)
+    return found
+
+
+def test_messages_that_take_more_cpu_each_or_longer_are_found() -> None:
+    found = told(busy(91, cpu=2.0, latency=0.004))
+    for of in ("members", "agents"):
+        assert found[of, "cpu"].grows
+        # Two seconds an hour, in windows of 4,000 messages.
+        assert found[of, "cpu"].slope.value == pytest.approx(0.5, rel=0.2)
+    assert found["messages", "latency"].grows
+    assert found["messages", "latency"].slope.value == pytest.approx(0.004, rel=0.3)
+    steady = told(busy(91))
+    assert {one.as_json()["verdict"] for one in steady.values()} == {"steady"}
+    assert steady["members", "cpu"].limit == pytest.approx(0.125, rel=0.1)
+
+
+def test_cpu_counts_from_the_window_before_and_where_messages_were_enough() -> None:
+    few = busy(91, sent=0, delivered=999)
+    assert ("members", "cpu") not in told(few)
+    # By turns another stack plays: what the agent takes meanwhile is of no window of this one.
+    turns = [one | {"runs": f"{nth // 10 % 2}"} for nth, one in enumerate(busy(121))]
+    found = told(turns)["agents", "cpu"]
+    assert found.as_json()["verdict"] == "steady"
+    assert found.slope.samples < 2 * 54
+
+
+def test_a_journal_that_is_not_emptied_is_found() -> None:
+    lines = [line({"n0:1": weight(MIB) | {"journal": nth * MIB}}) for nth in range(91)]
+    assert told(lines)["members", "journal"].grows
+
+
 def test_the_judge_is_weighed_too() -> None:
     found = told(windows(61))
     assert found[JUDGE, "descriptors"].grows
@@ -158,7 +201,7 @@ def test_a_process_is_weighed() -> None:
         child.stdout.readline()
         weight = weigh(child.pid)
         child.communicate(b"\n")
-    assert set(LIMITS) < set(weight)
+    assert set(LIMITS) - {"journal"} < set(weight)
     assert weight["threads"] == 2
     assert weight["descriptors"] >= 4
     assert 2 * MIB < weight["memory"] < 200 * MIB

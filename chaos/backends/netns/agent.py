@@ -118,6 +118,13 @@ class AgentProcess:
             with self._asked() as client:
                 client.forget_bites()
 
+    def weights(self) -> dict[str, dict[str, float]]:
+        """Return what the agent takes of the machine, by its name."""
+        if self._process is None:
+            return {}
+        with self._asked() as client:
+            return dict([client.weight()])
+
     def end(self) -> None:
         """Clear everything, and have the agent end: its namespaces stay."""
         if self._process is not None:

@@ -233,8 +233,8 @@ class NetnsBackend:
         self.opened.agent.forget_bites()
 
     def weights(self) -> Mapping[str, Mapping[str, float]]:
-        """Return what each living member takes of the machine, by name and pid."""
-        return self.opened.members.weights()
+        """Return what each living member, and the agent, takes of the machine, by name and pid."""
+        return {**self.opened.members.weights(), **self.opened.agent.weights()}
 
     def standstills(self) -> list[tuple[float, float]]:
         """Return the spans of time in which the machine ran no process (see `Watch`)."""

@@ -29,7 +29,7 @@ from stormcast.node.keys.cluster_keys import change_keys
 from stormcast.node.settings import list_layers
 from stormcast.node.trace import WALL_VARIABLE
 from stormcast.node.trace.files import read_traces
-from stormcast.weights import weigh
+from stormcast.weights import bytes_in, weigh
 
 STATIC: Final = "STATIC"
 
@@ -181,7 +181,8 @@ class Members:
         found = {}
         for name, process in self.processes.items():
             with suppress(OSError):
-                found[f"{name}:{process.pid}"] = weigh(process.pid)
+                journal = bytes_in(self._folder / name / JOURNAL)
+                found[f"{name}:{process.pid}"] = {**weigh(process.pid), "journal": journal}
         return found
 
     def _process(self, name: str) -> Process | None:

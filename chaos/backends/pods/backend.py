@@ -296,9 +296,13 @@ class PodsBackend:
             self._bites_before = kept
 
     def weights(self) -> Mapping[str, Mapping[str, float]]:
-        """Return what each living member takes of its machine, by its name and incarnation."""
+        """Return what each living member, and each agent, takes of its machine, by its name and
+        incarnation."""
         self._check()
-        return dict(filter(None, self._pods.each(MemberPod.weight)))
+        found = dict(filter(None, self._pods.each(MemberPod.weight)))
+        if self._pods.have_agents:
+            found |= dict(self._pods.each(lambda pod: pod.agent.weight()))
+        return found
 
 
 def _check_one_moment(stopped: Sequence[tuple[float, float]]) -> None:
