@@ -124,7 +124,7 @@ def _bandwidth(dice: Random, cluster: Cluster) -> Action:
     """Draw a limit that most storms exceed. Connections, which drop nothing, get a wider one, so
     that what they queue passes in time."""
     sources, dests = _some(dice, cluster.members)
-    least, most = (200_000, 800_000) if _is_stream(cluster) else (30_000, 300_000)
+    least, most = (200_000, 800_000) if is_stream(cluster) else (30_000, 300_000)
     return faults.Bandwidth(sources=sources, dests=dests, rate=float(dice.randint(least, most)))
 
 
@@ -135,7 +135,7 @@ def _rule(dice: Random, cluster: Cluster) -> Action:
     there = [name for name, _config in settings.layers if name in PROTOCOL_BY_NAME]
     (protocol,) = dice.choices(there, [3 if name in OFTEN else 1 for name in there])
     # Members that rule the frames of their connections themselves hold none.
-    does = [*(() if _is_stream(cluster) else ("hold",)), "delay", "duplicate", "drop"]
+    does = [*(() if is_stream(cluster) else ("hold",)), "delay", "duplicate", "drop"]
     one, deed = (dice.choice(cluster.members),), dice.choice(does)
     sends_data = protocol in (settings.unicast, settings.multicast)
     is_from = dice.random() < 0.5
@@ -252,5 +252,6 @@ def _settings_of(cluster: Cluster) -> StackSettings:
     return settings_of(Scenario(name="storm", cluster=cluster))
 
 
-def _is_stream(cluster: Cluster) -> bool:
+def is_stream(cluster: Cluster) -> bool:
+    """Whether members speak over connections."""
     return _settings_of(cluster).transport in STREAM_TRANSPORTS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 from typing import Final
 
@@ -16,7 +17,7 @@ from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
-from stormcast.chaos.soak.kinds import KINDS, SUDDEN, TAKES_OUT, usual_value
+from stormcast.chaos.soak.kinds import KINDS, SUDDEN, TAKES_OUT, is_stream, usual_value
 from stormcast.node.core.match import Match
 
 Span = tuple[float, float]
@@ -126,7 +127,7 @@ class Storm:
         """Return a scenario with each kind once: what a backend must be able to do."""
         dice, names = Random(0), self.cluster.members
         drawn = [KINDS[kind](dice, self.cluster) for kind in self.drawn_kinds]
-        if "rule" in self.drawn_kinds:
+        if "rule" in self.drawn_kinds and not is_stream(self.cluster):
             # The one that is drawn may be no more than a drop, of which each backend is capable.
             drawn.append(faults.Rule(does="delay", delay=0.1, match=Match(kinds=("ACK",))))
         has_no_end = (*SUDDEN, faults.SetAttribute)
@@ -210,24 +211,31 @@ class _Drawing:
         storm, dice = self._storm, self._dice
         kinds = storm.drawn_kinds
         at, ends = dice.uniform(*storm.every), list[float]()
-        back_at, set_back_at, nth = 0.0, 0.0, 0
+        # By kind: when the next one may begin.
+        free_at = dict.fromkeys(kinds, 0.0)
+        nth = 0
         while at < storm.window * 0.8:
             ends = [end for end in ends if end > at]
             kind = dice.choice(kinds)
             lasting = min(dice.uniform(*storm.lasting), storm.window * 0.9 - at)
-            # Settings that change together may not fit each other.
-            comes_too_soon = (kind in TAKES_OUT and at < back_at) or (
-                kind == "set-attribute" and at < set_back_at
-            )
-            if len(ends) < storm.at_once and not comes_too_soon:
+            if len(ends) < storm.at_once and at >= free_at[kind]:
                 nth += 1
                 yield from self._fault(kind, nth, at, lasting)
                 ends.append(at + lasting)
-                if kind in TAKES_OUT:
-                    back_at = at + lasting + REJOIN_SECONDS
-                elif kind == "set-attribute":
-                    set_back_at = at + lasting
+                free_at |= self._bars(kind, at + lasting)
             at += dice.uniform(*storm.every)
+
+    def _bars(self, kind: str, end: float) -> dict[str, float]:
+        """Return the kinds that a fault keeps out, each with the time from which it may begin."""
+        if kind in TAKES_OUT:
+            return dict.fromkeys(TAKES_OUT, end + REJOIN_SECONDS)
+        if kind == "set-attribute":
+            # Settings that change together may not fit each other.
+            return {kind: end}
+        if kind == "rule" and is_stream(self._storm.cluster):
+            # Real members that rule the frames of their connections take one rule in a run.
+            return {kind: inf}
+        return {}
 
     def _fault(self, kind: str, nth: int, at: float, lasting: float) -> Iterator[Step]:
         """Draw one fault. A setting that changes is set back: the next window begins with what the

@@ -16,6 +16,7 @@ from stormcast.chaos import faults
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.traces import WALL_NS
 from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import Step
@@ -25,6 +26,7 @@ from stormcast.chaos.oracles.prologue import prologue, unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session import traffic
+from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.simulation import simulate
 from stormcast.chaos.session.traffic import Traffic, load_words
 from stormcast.chaos.soak.chapters import RIG, Chapters
@@ -42,6 +44,8 @@ pytestmark = pytest.mark.slow
 SMALL = ((16, 100), (16, 2000), (1000, 8000))
 STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 MEMBERS = ("n0", "n1", "n2", "n3")
+
+ONLY_REAL_LACKS = dict.fromkeys((*ONLY_SIMULATED, "frames-of-streams"), "not on real packets")
 
 Change = Callable[[int, dict[str, bytes]], Mapping[str, bytes]]
 """Changes what was written in a window, by its number and by label."""
@@ -522,7 +526,7 @@ def test_where_nothing_is_dropped_a_storm_switches_retransmission_off() -> None:
 def test_a_rule_of_a_storm_drops_no_data(stack: str) -> None:
     storm = storm_of(stack, kinds=("rule",), every=(0.2, 1.0))
     settings, deeds, aims = settings_of(storm.widest()), set(), set()
-    for number in range(50):
+    for number in range(100):
         for step in storm.scenario(1, number).timeline:
             assert isinstance(step.action, faults.Rule)
             match = step.action.match
@@ -535,6 +539,14 @@ def test_a_rule_of_a_storm_drops_no_data(stack: str) -> None:
     # Members that rule the frames of their connections themselves hold none.
     assert deeds == {"delay", "duplicate", "drop", *(() if "tcp" in stack else ("hold",))}
     assert {"GMS", "UFC", "MERGE3", settings.unicast, settings.multicast} <= aims
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_each_window_of_a_storm_can_be_played_on_real_packets(stack: str, tmp_path: Path) -> None:
+    has = {**dict.fromkeys(FEATURES), **ONLY_REAL_LACKS}
+    storm = storm_of(stack, every=(0.5, 2.0), window=60.0)
+    for scenario in (storm.widest(), *(storm.scenario(1, number) for number in range(40))):
+        cluster_plan(scenario, 1, "storm", tmp_path, has)
 
 
 @pytest.mark.parametrize("stack", STACKS)
