@@ -24,7 +24,7 @@ from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment, until
 from stormcast.chaos.backends.run_id import start_of
 from stormcast.chaos.campaigns.live import NO_MACHINE_HAS
-from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED, OTHER_WAYS
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.match import Match
 from tests.helpers.tokens import token_file
@@ -99,7 +99,7 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
         "commands",
         "keys",
         "change-keys",
-        "strangers",
+        *ONLY_SIMULATED,
         "first-conn",
         "frames-of-streams",
     }
