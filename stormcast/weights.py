@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+AGENT: Final = "agent:"
+"""What the name begins with under which an agent is weighed."""
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _UTIME: Final = 11
 """Of the fields of /proc/PID/stat after the name: user time, and then system time."""

@@ -13,6 +13,7 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.client import OK, NoAnswerError, ask
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import NAME, one_line
+from stormcast.weights import AGENT
 
 TIMEOUT_SECONDS: Final = 15.0
 """An agent runs programs before it answers; each takes some milliseconds."""
@@ -104,7 +105,7 @@ class AgentClient:
             case {"agent": str(agent), **rest}:
                 figures = {str(k): float(v) for k, v in rest.items() if isinstance(v, int | float)}
                 if len(figures) == len(rest):
-                    return f"agent:{agent}", figures
+                    return f"{AGENT}{agent}", figures
         raise AgentError("the agent's answer to GET /weight has no weights")
 
     def is_alive(self) -> bool:

@@ -21,11 +21,12 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.costs import costs_in
 from stormcast.chaos.session.samples import FEWEST, in_words, interval
 from stormcast.chaos.soak.directory import SOAK, STATUS, Kept, SoakDirectory
-from stormcast.chaos.soak.drift import AGENT, JUDGE
+from stormcast.chaos.soak.drift import JUDGE
 from stormcast.chaos.soak.second_judge import disputed_windows
 from stormcast.chaos.soak.storm import Storm, what_runs
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.trace.files import read_traces
+from stormcast.weights import AGENT
 
 MEBIBYTE: Final = 1 << 20
 NOT_ALIKE: Final = "they were not played alike: seed, members, loads, faults or network differ"

@@ -12,6 +12,8 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final, NamedTuple
 
+from stormcast.weights import AGENT
+
 Z: Final = 2.576
 """Of a normal distribution: 99 of 100 lie within, so half of one percent lies below the bound."""
 WARM_UP: Final = 0.25
@@ -44,8 +46,6 @@ FEWEST: Final = 1000
 """Messages of a window from which the CPU for a thousand is known."""
 JUDGE: Final = "judge"
 """The name under which a soak weighs itself."""
-AGENT: Final = "agent:"
-"""What the name begins with under which an agent is weighed."""
 MESSAGES: Final = "messages"
 """Stands for what has no process: how long messages take."""
 

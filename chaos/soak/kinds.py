@@ -208,8 +208,8 @@ KINDS: Final[dict[str, Draw]] = {
 """The faults that a storm may draw."""
 TAKES_OUT: Final = frozenset({"crash", "restart", "leave", "pause"})
 """Kinds that take a member out of its group."""
-SUDDEN: Final = (faults.Restart, faults.Forget)
-"""Faults that have no end."""
+SUDDEN: Final = (faults.Restart, faults.Forget, faults.SetAttribute)
+"""What is done at one moment, and has no end by itself."""
 
 
 # -- What members run ------------------------------------------------------------------------------

@@ -27,9 +27,11 @@ SIZES: Final = ((16, 100), (16, 2000), (1000, 8000), (30_000, 200_000), (1_000_0
 ALL: Final = (*(f"G{n}" for n in range(1, 9)), "A1", "V1", "V2", "V3", "V4", "C1", "L1")
 REJOIN_SECONDS: Final = 10.0
 """Seconds that a member has to come back before another one may go."""
-LARGE: Final = ((10_000, 50, 0.2), (500_000, 1000, 0.06))
-"""A load of messages above so many bytes has that part of the rate, and at least that one: a few
-are as much as many small ones."""
+LARGE: Final = 10_000
+"""A load of messages above so many bytes has a fiftieth of the rate: a few are as much as many
+small ones."""
+HUGE: Final = 500_000
+"""Above so many bytes it has a thousandth."""
 WINDOW: Final = 20.0
 """Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
 LEAST_LIMIT: Final = 600.0
@@ -130,9 +132,8 @@ class Storm:
         if "rule" in self.drawn_kinds and not is_stream(self.cluster):
             # The one that is drawn may be no more than a drop, of which each backend is capable.
             drawn.append(faults.Rule(does="delay", delay=0.1, match=Match(kinds=("ACK",))))
-        has_no_end = (*SUDDEN, faults.SetAttribute)
         steps = (
-            Step(at=1.0, action=one, duration=None if isinstance(one, has_no_end) else 0.1)
+            Step(at=1.0, action=one, duration=None if isinstance(one, SUDDEN) else 0.1)
             for one in drawn
         )
         load = ScenarioLoad(
@@ -181,13 +182,13 @@ class _Drawing:
     def _load(self, nth: int) -> ScenarioLoad:
         dice, storm = self._dice, self._storm
         # Each window has many messages, so the first load has no large ones, if it may.
-        small = [size for size in storm.sizes if size[1] <= LARGE[0][0]]
+        small = [size for size in storm.sizes if size[1] <= LARGE]
         size = dice.choice(small if small and nth == 0 else storm.sizes)
         rate = round(dice.uniform(*storm.rate), 3)
-        for above, part, least in reversed(LARGE):
-            if size[1] > above:
-                rate = max(least, round(rate / part, 3))
-                break
+        if size[1] > HUGE:
+            rate = max(0.06, round(rate / 1000, 3))
+        elif size[1] > LARGE:
+            rate = max(0.2, round(rate / 50, 3))
         is_multicast = nth == 0 or dice.random() < 0.5
         sources = self._names if nth == 0 else tuple(dice.sample(self._names, 1))
         others = tuple(name for name in self._names if name not in sources)
@@ -242,7 +243,7 @@ class _Drawing:
         storm says."""
         cluster = self._storm.cluster
         action = KINDS[kind](self._dice, cluster)
-        has_end = not isinstance(action, (*SUDDEN, faults.SetAttribute))
+        has_end = not isinstance(action, SUDDEN)
         yield Step(
             at=round(at, 3),
             action=action,

@@ -20,12 +20,12 @@ from stormcast.pipeline.report.plot import AXIS, WIDTHS, Width, legend
 from stormcast.pipeline.report.run_files import HOLDS, REPORT, NotARun, rank
 from stormcast.pipeline.report.scales import Linear
 from stormcast.pipeline.report.second_verdicts import SecondVerdict, second_verdicts, worse
+from stormcast.weights import AGENT
 
 SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 JUDGE: Final = "judge"
-AGENT: Final = "agent:"
 TOLD: Final = 100
 """The most windows that did not hold which are listed one by one."""
 MIB: Final = 1 << 20

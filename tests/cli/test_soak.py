@@ -266,6 +266,23 @@ def test_by_turns_other_members_play_a_soak(shell: Shell) -> None:
         assert f"{flag}: the storm has turns" in refused.err
 
 
+def test_a_turn_that_ends_without_rest_ends_its_chapter(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is of another cluster, and its chapter is, too."""
+    play = Soak._window
+
+    def restless(soak: Soak, number: int) -> Window:
+        window = play(soak, number)
+        return replace(window, unrest="5 is under way") if number == 1 else window
+
+    monkeypatch.setattr(Soak, "_window", restless)
+    Path("turns.yaml").write_text(TURNS)
+    shell("soak", "--storm", "turns.yaml", "--for", "35s", "--out", "kept", "--keep-chapters")
+    told = [json.loads(one.read_text()) for one in Path("kept/chapters/announced").iterdir()]
+    assert {(one["first"], one["chapter"]) for one in told} >= {(0, 0), (1, 1), (2, 2)}
+
+
 def test_a_turn_that_cannot_be_played_is_refused_before_the_first(shell: Shell) -> None:
     Path("turns.yaml").write_text(TURNS.replace("mcast", "moon"))
     done = shell("soak", "--storm", "turns.yaml", "--out", "kept")

@@ -9,9 +9,10 @@ from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError, MemberErr
 from stormcast.chaos.faults import Cut, Loss, NetworkFault, Partition, Rule
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.oracles.verdict import Verdict, judge
-from stormcast.chaos.soak.player import Forgets
+from stormcast.chaos.soak.player import Forgets, Weighs
 from stormcast.node import trace
 from stormcast.node.core.match import Match
+from stormcast.weights import AGENT
 from tests.conformance.lab import NAMES, Lab
 
 STATE_KEYS = {
@@ -458,6 +459,25 @@ def test_bites_of_faults_that_are_over_can_be_forgotten(lab: Lab) -> None:
     assert {fault: counts for fault, counts in lab.backend.bites().items() if counts} == {}
     lab.wait_for(20, "n0", "n1")
     lab.wait_for(10, "n2", "n1")
+
+
+def test_members_and_agents_are_weighed(lab: Lab) -> None:
+    lab.open_and_start("unicast-only")
+    if not isinstance(lab.backend, Weighs):
+        pytest.skip("this backend has no processes")
+    # An agent may begin with the first fault.
+    lab.apply(cut=Cut(sources=("n0",), dests=("n1",)))
+    found = lab.backend.weights()
+    agents = {name for name in found if name.startswith(AGENT)}
+    members = found.keys() - agents
+    assert {name.partition(":")[0] for name in members} == set(lab.names)
+    assert len(members) == len(lab.names)
+    assert agents
+    figures = {"memory", "descriptors", "threads", "cpu"}
+    assert all(set(found[name]) == figures for name in agents)
+    assert all(set(found[name]) == figures | {"journal"} for name in members)
+    assert all(found[name]["memory"] > 1 << 20 for name in found)
+    lab.backend.clear()
 
 
 def test_what_a_rule_holds_goes_on_when_it_is_released_and_the_rule_stays(lab: Lab) -> None:

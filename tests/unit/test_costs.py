@@ -36,6 +36,15 @@ def test_the_sender_keeps_what_is_not_purged_also_of_a_batch(story: Story) -> No
     assert costs(story).unacked == 25, "ten are less"
 
 
+def test_half_of_the_batches_took_no_longer_from_sending_to_delivery(story: Story) -> None:
+    assert costs(story).latency == pytest.approx(0.1)
+    story.at(1.9).listens("n1").delivers(11, 20).at(2.0).delivers(21, 30)
+    assert costs(story).latency == pytest.approx(0.6), "0.1, 0.8 from the first sending, and 0.6"
+    # What was sent in an earlier window took as long as that.
+    assert costs(story, since=1.35).latency == pytest.approx(0.6)
+    assert costs(story, since=1.45).latency is None
+
+
 def test_what_was_before_counts_for_nothing(story: Story) -> None:
     """A chapter of a soak begins with an earlier window: what that sent is purged in this one."""
     story.at(1.6).purges(6, 30).sends(31, 34)

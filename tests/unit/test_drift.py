@@ -147,10 +147,21 @@ def test_cpu_counts_from_the_window_before_and_where_messages_were_enough() -> N
     few = busy(91, sent=0, delivered=999)
     assert ("members", "cpu") not in told(few)
     # By turns another stack plays: what the agent takes meanwhile is of no window of this one.
-    turns = [one | {"runs": f"{nth // 10 % 2}"} for nth, one in enumerate(busy(121))]
-    found = told(turns)["agents", "cpu"]
-    assert found.as_json()["verdict"] == "steady"
-    assert found.slope.samples < 2 * 54
+    turns = [one | {"runs": f"{nth % 2}"} for nth, one in enumerate(busy(91))]
+    assert ("agents", "cpu") not in told(turns)
+
+
+def test_what_another_stack_takes_is_no_growth() -> None:
+    """Four have a quarter of the soak each, and each takes more than the one before."""
+    lines, cpu = [], 0.0
+    for nth in range(240):
+        turn = nth // 60
+        cpu += 2.0 * 4**turn
+        figures = weight((50 + 50 * turn) * MIB) | {"cpu": cpu}
+        lines.append(line({"agent:a": figures}) | {"sent": 4000, "runs": str(turn)})
+    assert not any(one.grows for one in told(lines).values())
+    alike = [one | {"runs": "udp"} for one in lines]
+    assert {one.figure for one in told(alike).values() if one.grows} == {"cpu", "memory"}
 
 
 def test_a_journal_that_is_not_emptied_is_found() -> None:
