@@ -250,7 +250,7 @@ def _cell(
     left, right = chart.x(window.start), chart.x(window.end)
     return tag(
         "rect",
-        tag("title", f"window {window.line['window']}: {by}{verdict}"),
+        tag("title", f"window {window.line['window']}: {by}{verdict}{_of(window)}"),
         class_=f"{class_} {tone(verdict)}",
         x=left,
         y=top,
@@ -299,7 +299,7 @@ def _bad(kept: KeptSoak) -> Markup | None:
     rows = [
         tag(
             "tr",
-            tag("td", str(window.line["window"])),
+            tag("td", f"{window.line['window']}{_of(window)}"),
             tag("td", quantities.duration(window.start)),
             tag("td", chip(window.verdict, _link(window))),
             tag("td", _chip_of_spark(window)) if is_followed else None,
@@ -315,6 +315,12 @@ def _bad(kept: KeptSoak) -> Markup | None:
         tag("p", f"and {quantities.count(rest)} more", class_="quiet") if rest else None,
         id_="bad",
     )
+
+
+def _of(window: Placed) -> str:
+    """Return what members ran in a window; older soaks do not say it."""
+    runs = window.line.get("runs")
+    return f" ({runs})" if runs else ""
 
 
 def _is_held(window: Placed) -> bool:

@@ -50,8 +50,11 @@ LOST = {"guarantee": "G1", "verdict": "violated", "detail": "multicast 7 <b>was<
 
 
 def test_a_page_says_how_many_hold_and_links_those_that_do_not(tmp_path: Path) -> None:
-    bad = line(2, "violated", findings=[LOST], incident="incidents/000002")
+    bad = line(2, "violated", findings=[LOST], incident="incidents/000002", runs="mcast, fast")
     text = soak_report(read_soak(soak(tmp_path, line(0), line(1), bad, line(3, "unknown"))))
+    assert "<title>window 1: holds</title>" in text
+    assert "<title>window 2: violated (mcast, fast)</title>" in text
+    assert "<td>2 (mcast, fast)</td>" in text
 
     assert "2 of 4 windows hold" in text
     assert text.count('href="incidents/000002/report.html"') >= 2
