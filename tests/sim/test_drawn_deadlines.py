@@ -9,7 +9,6 @@ import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate import generate
-from stormcast.chaos.campaigns.generate.extras.changes import largest
 from stormcast.chaos.campaigns.generate.extras.deadlines import REGROUPED, gives_nothing_up
 from stormcast.chaos.campaigns.search import outcome_of
 from stormcast.chaos.language.scenario import Scenario
@@ -186,7 +185,7 @@ def test_messages_in_pieces_have_deadlines_too() -> None:
 
 def in_pieces(scenario: Scenario) -> bool:
     frag = settings_of(scenario).of("FRAG")
-    return frag is not None and largest(scenario) > frag.frag_size
+    return frag is not None and scenario.largest > frag.frag_size
 
 
 @pytest.mark.slow
