@@ -33,11 +33,12 @@ $(READY): pyproject.toml requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-check: setup ## Format, lint, types and import rules
+check: setup ## Format, lint, types and import rules; whether all tests can be imported
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@tests=$$($(BIN)/pytest --collect-only -qq) || { echo "$$tests" | tail -n 40; exit 1; }
 
 format: setup ## Rewrite the files as `make check` wants them
 	$(BIN)/ruff check --fix-only .
