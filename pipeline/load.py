@@ -20,6 +20,7 @@ from stormcast.pipeline.files import Defects, Files, read_all
 from stormcast.pipeline.halves import Runs, in_halves
 from stormcast.pipeline.side_by_side import side_by_side
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 
 _MEMBERS: Final = r"\A([0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8})*)?\z"
 """The text of a view."""
@@ -134,21 +135,25 @@ def _peopled(tables: Tables) -> set[str]:
 
 def _in_events(tables: Tables) -> DataFrame:
     """Find defects in the events themselves: one row per defect of a member."""
-    named = tables.events.groupBy("run", "member").agg(
-        F.min("short_id").alias("short_id"),
-        F.max("short_id").alias("other"),
-        F.min("number").alias("first"),
-        F.max("number").alias("last"),
-        F.count(F.lit(1)).alias("rows"),
+    named = keep(
+        tables.events.groupBy("run", "member").agg(
+            F.min("short_id").alias("short_id"),
+            F.max("short_id").alias("other"),
+            F.min("number").alias("first"),
+            F.max("number").alias("last"),
+            F.count(F.lit(1)).alias("rows"),
+        )
     )
     foreign = named.where(F.col("short_id") != F.col("other"))
     lost = named.where((F.col("first") != 0) | (F.col("rows") != F.col("last") + 1))
     twice = named.groupBy("run", "short_id").agg(
         F.sort_array(F.collect_list("member")).alias("all")
     )
-    members, events = tables.members.incarnations, tables.events
+    members = tables.members.incarnations
     # Spark reads a word that is no hexadecimal number in part, or as null: so check it here.
-    is_no_list = ~F.coalesce("text", F.lit("")).rlike(_MEMBERS)
+    text = F.coalesce("text", F.lit(""))
+    is_no_view = (F.col("kind") == "view") & (F.col("peer") != 0) & ~text.rlike(_MEMBERS)
+    is_cut_short = F.col("kind") == "truncated"
     parts = (
         foreign.select("run", _says("%s: block of another member", "member")),
         lost.select("run", _says("%s: events are missing", "member")),
@@ -158,11 +163,15 @@ def _in_events(tables: Tables) -> DataFrame:
         members.where(~F.col("was_told")).select(
             "run", _says("%s: does not begin with its start", "label")
         ),
-        events.where(F.col("kind") == "truncated").select(
-            "run", _says("%s: truncated: %s", "member", F.coalesce("text", F.lit("")))
-        ),
-        events.where((F.col("kind") == "view") & (F.col("peer") != 0) & is_no_list).select(
-            "run", _says("%s: %s is no list of members", "member", F.substring("text", 1, 20))
+        tables.events.where(is_cut_short | is_no_view).select(
+            "run",
+            F.when(is_cut_short, F.format_string("%s: truncated: %s", "member", text))
+            .otherwise(
+                F.format_string(
+                    "%s: %s is no list of members", "member", F.substring("text", 1, 20)
+                )
+            )
+            .alias("detail"),
         ),
         _nonsense(tables.rig.fault_events, "do", "phase"),
         _nonsense(tables.rig.probes, "do", "bit"),
@@ -193,7 +202,9 @@ def _unheard_of(tables: Tables) -> DataFrame:
     run, peer, how."""
     is_sign = F.col("kind") == "delivered"
     is_ack = (F.col("kind") == "purged") & ~F.col("protocol").isin(*words.MULTICAST)
-    heard = tables.events.where((is_sign | is_ack) & (F.col("peer") != words.GROUP))
+    heard = tables.of("delivered", "purged").where(
+        (is_sign | is_ack) & (F.col("peer") != words.GROUP)
+    )
     seen = tables.groups.views.withColumn("peer", F.explode("members"))
     known = tables.members.incarnations.select("run", F.col("short_id").alias("peer"))
     return (

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
 from stormcast.pipeline.tables import Tables
-from stormcast.pipeline.tables.records import is_kind, is_multicast
+from stormcast.pipeline.tables.records import is_multicast
 
 
 def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
@@ -61,7 +61,8 @@ def _unrepaired_alarms(tables: Tables, silences: DataFrame) -> DataFrame:
     )
     in_silence = (F.col("alarmed") >= F.col("start")) & (F.col("alarmed") < F.col("end"))
     return (
-        tables.events.where(is_kind("alarm") & is_multicast())
+        tables.of("alarm")
+        .where(is_multicast())
         .select(
             F.col("run"),
             F.col("short_id").alias("receiver"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
@@ -18,6 +19,9 @@ SCHEMA: Final = 2
 """The version of the file; for a file of another version, Spark must measure again."""
 
 T = TypeVar("T")
+
+_HINTS: Final = cache(get_type_hints)
+"""Returns the types of a dataclass's fields. To find them takes longer than to read a value."""
 
 
 class BadMetrics(Exception):
@@ -288,8 +292,8 @@ def read_metrics(path: Path) -> Metrics:
 
 def from_json(kind: type[T], value: dict[str, Any]) -> T:
     """Make a dataclass, and all dataclasses in it, from the result of `asdict`."""
-    hints = get_type_hints(kind)
     assert is_dataclass(kind)
+    hints = _HINTS(kind)
     return kind(**{each.name: _typed(hints[each.name], value[each.name]) for each in fields(kind)})
 
 

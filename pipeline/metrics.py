@@ -20,6 +20,11 @@ TRAFFIC: Final = ("sent", "delivered", "retransmitted", "requested", "acked")
 """Kinds of events of the traffic between two members."""
 BUSY: Final = (*TRAFFIC, "view", "fault", "suspect", "skipped", "alarm", "blocked")
 """Kinds of events that are worth showing; gauges and heartbeats go on until the end of a run."""
+_MEASURED: Final = (
+    *("run", "short_id", "member", "name", "number", "time", "kind", "protocol", "stream", "peer"),
+    *("peer_member", "conn", "count", "lo", "hi", "digest", "text"),
+)
+"""What is read of an event to measure a run."""
 BEGIN: Final = "begin"
 """The phase that a rig notes at time 0 of its scenario; without it, the first event is time 0."""
 
@@ -47,7 +52,8 @@ def since(events: DataFrame, runs: DataFrame) -> DataFrame:
     """
     at = F.col("time") - F.col("origin")
     return (
-        events.join(F.broadcast(runs), "run", how="inner")
+        events.select(*_MEASURED)
+        .join(F.broadcast(runs), "run", how="inner")
         .withColumn("at", at)
         .withColumn("bin", F.floor(at / F.col("width")).cast("int"))
         .withColumn("fine_bin", F.floor(at / F.col("fine_width")).cast("int"))

@@ -44,8 +44,16 @@ FOR_FEW: Final = {
 }
 """Where planning costs more than the work."""
 _FOR_FEW_JAVA: Final = "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=192m"
+_SHORT: Final = 40_000
+"""Up to so many rows, Java ends within seconds."""
 _SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.25"
 """A Java that ends within seconds gains nothing by its best compiler, and much by an early one."""
+_LONGER_JAVA: Final = (
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
+    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
+)
+"""One that ends within a minute compiles at its best what it calls for each row, and little else:
+at four times the calls of a Java that lasts."""
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -266,7 +274,7 @@ def settings(
     asked |= _for_many(rows) if rows > SMALL else FOR_FEW
     if rows <= SMALL:
         asked["spark.driver.extraJavaOptions"] += f" {_FOR_FEW_JAVA}"
-        asked["spark.driver.extraJavaOptions"] += "" if lasts else f" {_SHORT_JAVA}"
+        asked["spark.driver.extraJavaOptions"] += "" if lasts else f" {_java_for(rows)}"
     if master.startswith("local"):
         # On one machine all work is done in the driver, and needs no network.
         asked |= {
@@ -276,6 +284,10 @@ def settings(
             "spark.local.dir": scratch,
         }
     return asked
+
+
+def _java_for(rows: int) -> str:
+    return _SHORT_JAVA if rows <= _SHORT else _LONGER_JAVA
 
 
 def _for_many(rows: int) -> dict[str, str]:

@@ -72,7 +72,7 @@ def _outside_views(tables: Tables, resent: DataFrame) -> DataFrame:
     handed in. In the turn of a view that drops a member its connection is still there."""
     words_of = F.split(F.lower(F.coalesce("text", F.lit(""))), ",")
     shorts = F.transform(words_of, lambda word: F.conv(word, 16, 10).cast("bigint"))
-    marks = tables.events.where(F.col("kind") == "view").select(
+    marks = tables.of("view").select(
         "run",
         F.col("short_id").alias("sender"),
         F.col("number").alias("at"),

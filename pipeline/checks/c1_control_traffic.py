@@ -47,7 +47,7 @@ def control_traffic(tables: Tables) -> DataFrame:
 
 def _hasty_syncs(tables: Tables) -> DataFrame:
     in_turn = Window.partitionBy("run", "short_id", "peer").orderBy("number")
-    syncs = tables.events.where((F.col("kind") == "sync") & ~is_multicast())
+    syncs = tables.of("sync").where(~is_multicast())
     apart = F.col("time") - F.col("before.time")
     found = with_promises(
         syncs.withColumn("before", F.lag(F.struct("number", "time")).over(in_turn)),
@@ -77,7 +77,7 @@ def _not_quiet(tables: Tables) -> DataFrame:
     """
     calm = tables.groups.calm.select("run", "calm", "long_travel")
     late = (
-        tables.events.where(F.col("kind").isin(*TRAFFIC))
+        tables.of(*TRAFFIC)
         .join(F.broadcast(calm), "run", how="inner")
         .where(F.col("time") > F.col("calm") + words.EPSILON)
     )

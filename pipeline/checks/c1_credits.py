@@ -19,7 +19,7 @@ def parts(tables: Tables) -> list[DataFrame]:
     """Find requests for credits that can never be answered, and needless repetitions of them."""
     if not tables.occurring.any("credit"):
         return []
-    asked = tables.events.where((F.col("kind") == "credit") & (F.col("stream") == words.ASKED))
+    asked = tables.of("credit").where(F.col("stream") == words.ASKED)
     return [_of_the_past(tables, asked), _unanswered(tables, asked)]
 
 

@@ -142,9 +142,7 @@ def _unasked_for(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _announced(tables: Tables) -> DataFrame:
-    to_all = tables.events.where(
-        (F.col("kind") == "sync") & is_multicast() & (F.col("peer") == words.GROUP)
-    )
+    to_all = tables.of("sync").where(is_multicast() & (F.col("peer") == words.GROUP))
     return _forbidden(
         _in_silence(tables, to_all, "short_id"),
         F.col("short_id"),
@@ -157,15 +155,19 @@ def _alarms(tables: Tables) -> DataFrame:
     window that it is about: without those of members that the sender has excluded since, as it
     keeps nothing for them."""
     stream = ["run", "sender"]
-    alarms = tables.events.where((F.col("kind") == "alarm") & is_multicast()).select(
-        "run",
-        F.col("peer").alias("sender"),
-        F.col("short_id").alias("receiver"),
-        "epoch",
-        "number",
-        "time",
-        "lo",
-        F.col("lo").alias("at"),
+    alarms = (
+        tables.of("alarm")
+        .where(is_multicast())
+        .select(
+            "run",
+            F.col("peer").alias("sender"),
+            F.col("short_id").alias("receiver"),
+            "epoch",
+            "number",
+            "time",
+            "lo",
+            F.col("lo").alias("at"),
+        )
     )
     windows = tables.messages.windows.where("is_multicast").select(
         *stream,
@@ -245,15 +247,17 @@ def _hasty_alarms(tables: Tables, alarms: DataFrame) -> DataFrame:
     complete: without retransmission only the answer to a question completes a window, and what was
     sent before the question must be there by then."""
     pair = ["run", "sender", "receiver"]
-    questions = tables.events.where(
-        (F.col("kind") == "sync") & is_multicast() & (F.col("peer") != words.GROUP)
-    ).select(
-        "run",
-        F.col("peer").alias("sender"),
-        F.col("short_id").alias("receiver"),
-        F.coalesce("conn", F.lit(0)).alias("question"),
-        F.coalesce("epoch", F.lit(0)).alias("epoch"),
-        F.col("time").alias("asked"),
+    questions = (
+        tables.of("sync")
+        .where(is_multicast() & (F.col("peer") != words.GROUP))
+        .select(
+            "run",
+            F.col("peer").alias("sender"),
+            F.col("short_id").alias("receiver"),
+            F.coalesce("conn", F.lit(0)).alias("question"),
+            F.coalesce("epoch", F.lit(0)).alias("epoch"),
+            F.col("time").alias("asked"),
+        )
     )
     # Traces of older versions do not say which questions are one.
     untold = questions.where(F.col("question") == 0).select(*pair).distinct()

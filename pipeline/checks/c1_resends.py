@@ -242,7 +242,8 @@ def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
         .agg(F.count(F.lit(1)).alias("reports"))
     )
     syncs = (
-        tables.events.where((F.col("kind") == "sync") & ~is_multicast())
+        tables.of("sync")
+        .where(~is_multicast())
         .groupBy("run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "conn")
         .agg(F.count(F.lit(1)).alias("syncs"))
     )
@@ -280,14 +281,18 @@ def _with_overlaps(batches: DataFrame, requests: DataFrame, by: list[str]) -> Da
 def _multicast(tables: Tables) -> DataFrame:
     """Find multicasts that were repeated without a request, beyond the repeats that the sender's
     settings allow."""
-    repeats = tables.events.where((F.col("kind") == "retransmitted") & is_multicast()).select(
-        "run",
-        # A repeat by another member than the sender names the sender.
-        F.when(F.col("conn") != 0, F.col("conn")).otherwise(F.col("short_id")).alias("sender"),
-        F.col("short_id").alias("by"),
-        "number",
-        "time",
-        "lo",
+    repeats = (
+        tables.of("retransmitted")
+        .where(is_multicast())
+        .select(
+            "run",
+            # A repeat by another member than the sender names the sender.
+            F.when(F.col("conn") != 0, F.col("conn")).otherwise(F.col("short_id")).alias("sender"),
+            F.col("short_id").alias("by"),
+            "number",
+            "time",
+            "lo",
+        )
     )
     stream = ["run", "sender"]
     often = repeats.groupBy(*stream, "lo").agg(F.count(F.lit(1)).alias("resends"))

@@ -119,7 +119,7 @@ def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
         & (F.col("view.place") == F.col("before.place") + 1),
         how="inner",
     ).where(F.size(F.array_except("before.members", "view.members")) > 0)
-    took = tables.events.where((F.col("kind") == "dropped") & F.col("text").startswith(PROBE))
+    took = tables.of("dropped").where(F.col("text").startswith(PROBE))
     # What is late for as long as an alarm about a gap waits is as good as lost.
     late = tables.rig.fault_events.where((F.col("phase") == "on") & (F.col("late") > 0))
     totals = late.groupBy("run").agg(F.sum("late").alias("total"))
@@ -148,7 +148,8 @@ def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
     text = F.coalesce("text", F.lit(""))
     is_loss = (F.col("kind") == "skipped") & ~text.startswith(NOT_MEANT)
     found = (
-        tables.events.where(is_alarm | is_loss)
+        tables.of("alarm", "skipped")
+        .where(is_alarm | is_loss)
         .join(F.broadcast(disturbed), "run", how="left")
         .where(F.col("disturbed").isNull() | (F.col("time") < F.col("disturbed") - words.EPSILON))
     )
@@ -180,7 +181,7 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
     )
     pairs = _pairs(tables, designs).join(F.broadcast(runs), "run")
     pair = ["run", "sender", "receiver"]
-    rows = tables.events.where(~is_numbered())
+    rows = tables.of("sent", "delivered").where(~is_numbered())
     heard = (
         rows.where(F.col("kind") == "delivered")
         .groupBy(

@@ -61,13 +61,17 @@ def _held_without_a_gap(tables: Tables) -> DataFrame:
 def _of_removed_windows(tables: Tables) -> DataFrame:
     """Return the gauges of windows that were removed at members that stay: the window, `gauge` (its
     number), time, `held`."""
-    of_window = tables.events.where(is_numbered()).withColumns(
-        {
-            "sender": F.col("peer"),
-            "receiver": F.col("short_id"),
-            "conn": F.when(is_multicast(), 0).otherwise(F.col("conn")),
-            "is_multicast": is_multicast(),
-        }
+    of_window = (
+        tables.of("conn", "gauge")
+        .where(is_numbered())
+        .withColumns(
+            {
+                "sender": F.col("peer"),
+                "receiver": F.col("short_id"),
+                "conn": F.when(is_multicast(), 0).otherwise(F.col("conn")),
+                "is_multicast": is_multicast(),
+            }
+        )
     )
     is_open, is_removed = F.lit(words.RECEIVER_OPEN), F.lit(words.RECEIVER_REMOVED)
     states = of_window.where(is_kind("conn") & F.col("stream").isin(is_open, is_removed))

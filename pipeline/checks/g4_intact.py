@@ -152,7 +152,7 @@ def _sent_elsewhere(tables: Tables, strange: DataFrame) -> DataFrame:
 def _unnumbered(tables: Tables) -> DataFrame:
     """Find deliveries of unnumbered messages that were not sent before. Such messages are known by
     their digest alone, and may be lost or repeated."""
-    rows = tables.events.where(~is_numbered())
+    rows = tables.of("sent", "delivered").where(~is_numbered())
     sent = (
         rows.where(F.col("kind") == "sent")
         .groupBy("run", F.col("short_id").alias("peer"), F.col("peer").alias("dest"), "digest")
@@ -181,7 +181,7 @@ def _unnumbered(tables: Tables) -> DataFrame:
 
 def _mixed(tables: Tables) -> DataFrame:
     """Find fragments that do not fit together: pieces of two messages were mixed."""
-    mixed = tables.events.where((F.col("kind") == "dropped") & (F.col("text") == MIXED))
+    mixed = tables.of("dropped").where(F.col("text") == MIXED)
     return violations(
         with_name(mixed, tables, "short_id", "shown"),
         GUARANTEE,

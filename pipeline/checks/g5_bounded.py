@@ -23,9 +23,7 @@ _PAIR: Final = ("run", "sender", "receiver")
 def bounded(tables: Tables) -> DataFrame:
     """Find gauges above their bound at any time, receive windows that are not empty at the end, and
     bytes beyond the credits."""
-    gauges = keep(
-        tables.events.where(F.col("kind") == "gauge").withColumn("is_multicast", is_multicast())
-    )
+    gauges = keep(tables.of("gauge").withColumn("is_multicast", is_multicast()))
     return union(
         _above(gauges),
         _stuck(tables, gauges),

@@ -38,7 +38,7 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 
 def _said(tables: Tables, stream: int) -> DataFrame:
-    return tables.events.where((F.col("kind") == "credit") & (F.col("stream") == stream))
+    return tables.of("credit").where(F.col("stream") == stream)
 
 
 def _named(tables: Tables) -> DataFrame:

@@ -16,7 +16,6 @@ from stormcast.pipeline.questions import Arrivals, Expectations, OneView
 from stormcast.pipeline.tables import Tables, arrivals
 from stormcast.pipeline.tables.arrivals import PAIR
 from stormcast.pipeline.tables.kept import given, keep
-from stormcast.pipeline.tables.records import is_kind
 from stormcast.pipeline.violations import event, plain, union, violations
 
 GUARANTEE: Final = "G8"
@@ -213,9 +212,8 @@ def _standstills(tables: Tables, expected: Mapping[str, Expectations]) -> DataFr
         tables.rig.runs.select("run", F.lit(words.GROUP).cast("bigint").alias("peer"))
     )
     waiting = (
-        tables.events.where(
-            is_kind("gauge") & (F.col("stream") == words.OUTBOX_BYTES) & (F.col("lo") > 0)
-        )
+        tables.of("gauge")
+        .where((F.col("stream") == words.OUTBOX_BYTES) & (F.col("lo") > 0))
         .join(F.broadcast(ends), "run")
         .where(F.col("time") >= F.col("end") - LAST_WORDS_SECONDS)
         .join(F.broadcast(living), ["run", "short_id"], how="left_semi")
@@ -225,7 +223,7 @@ def _standstills(tables: Tables, expected: Mapping[str, Expectations]) -> DataFr
     )
     names = tables.members.incarnations.select("run", F.col("short_id").alias("peer"))
     last = (
-        tables.events.where(is_kind("delivered"))
+        tables.of("delivered")
         .join(F.broadcast(names), ["run", "peer"], how="left_semi")
         .groupBy("run")
         .agg(F.max_by(F.struct("time", "short_id", "number"), "time").alias("last"))

@@ -85,8 +85,9 @@ def _wanted(tables: Tables) -> DataFrame:
     (what of it the sender then kept), `width`, and a row for each `turn` of its answer: of unicasts
     their very time, of multicasts this or the last stretch of `width`."""
     is_removal = is_kind("conn") & (F.col("stream") == words.SENDER_REMOVED)
+    kinds = ("sent", "purged", "answered")
     rows = _with_lanes(
-        tables.events.where(is_numbered() & (is_kind("sent", "purged", "answered") | is_removal))
+        tables.of(*kinds, "conn").where(is_numbered() & (is_kind(*kinds) | is_removal))
     )
     asked = rows.where(is_kind("answered")).select(*_LANE).distinct()
     lane = Window.partitionBy(*_LANE).orderBy("number")
@@ -125,7 +126,7 @@ def _resent(tables: Tables, wanted: DataFrame) -> DataFrame:
     """Return what was resent on lanes with requests: its lane, `turn`, `to`, `resent` (number),
     `resent_at`, `resent_lo` and `resent_hi`."""
     lanes = F.broadcast(wanted.select(*_LANE).distinct())
-    rows = _with_lanes(tables.events.where(is_numbered() & is_kind("retransmitted")))
+    rows = _with_lanes(tables.of("retransmitted").where(is_numbered()))
     turn = F.floor(F.col("time") / F.col("width"))
     return (
         _with_width(rows.join(lanes, [*_LANE], how="left_semi"), tables)

@@ -33,7 +33,7 @@ def _waiting(tables: Tables) -> DataFrame:
     number, end (of the run)."""
     last = Window.partitionBy("run", "short_id", "peer").orderBy(F.desc("number"))
     return (
-        tables.events.where(is_kind("blocked", "unblocked"))
+        tables.of("blocked", "unblocked")
         .join(F.broadcast(tables.members.living()), ["run", "short_id"], how="left_semi")
         .withColumn("rank", F.row_number().over(last))
         .where((F.col("rank") == 1) & is_kind("blocked"))

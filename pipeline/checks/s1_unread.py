@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.tables import Tables
-from stormcast.pipeline.tables.records import is_kind
 from stormcast.pipeline.violations import event, nothing, violations, with_name
 
 GUARANTEE: Final = "S1"
@@ -21,12 +20,14 @@ def unread(tables: Tables) -> DataFrame:
         return nothing(tables)
     batch = F.struct("number", "time")
     sent = (
-        tables.events.where(is_kind("sent"))
+        tables.of("sent")
         .groupBy("run", F.col("short_id").alias("sender"), "digest")
         .agg(F.min(batch).alias("batch"))
     )
-    overheard = tables.events.where(is_kind("overheard") & (F.col("short_id") == words.RIG)).select(
-        "run", F.col("peer").alias("sender"), "digest", "number", "time", "bytes"
+    overheard = (
+        tables.of("overheard")
+        .where(F.col("short_id") == words.RIG)
+        .select("run", F.col("peer").alias("sender"), "digest", "number", "time", "bytes")
     )
     read = overheard.join(sent, ["run", "sender", "digest"], how="inner").where(
         F.col("batch.time") <= F.col("time") + words.EPSILON

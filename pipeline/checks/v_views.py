@@ -79,9 +79,13 @@ def _heard(tables: Tables) -> DataFrame:
     """Return when a member confirmed another one (`gone`) to be dead, and when that one was cleared
     or came back into its views: from then on it has to be asked anew."""
     is_confirmed = F.struct((F.col("stream") == words.CONFIRMED).alias("is_confirmed"))
-    said = tables.events.where(
-        (F.col("kind") == "suspect") & F.col("stream").isin(words.CLEARED, words.CONFIRMED)
-    ).select("run", "short_id", F.col("peer").alias("gone"), "number", is_confirmed.alias("heard"))
+    said = (
+        tables.of("suspect")
+        .where(F.col("stream").isin(words.CLEARED, words.CONFIRMED))
+        .select(
+            "run", "short_id", F.col("peer").alias("gone"), "number", is_confirmed.alias("heard")
+        )
+    )
     back = _pairs(tables).select(
         "run",
         "short_id",

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline.tables.application import ApplicationTables
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.clock import on_one_clock
 from stormcast.pipeline.tables.groups import GroupTables
-from stormcast.pipeline.tables.kept import keep, made_once
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
 from stormcast.pipeline.tables.occurring import Occurring
@@ -27,17 +28,22 @@ class Tables:
 
     def __init__(self, events: DataFrame) -> None:
         self.events = keep(on_one_clock(events))
-        self.rig = RigTables(self.events)
-        self.members = MemberTables(self.events, self.rig)
-        self.messages = MessageTables(self.events)
-        self.groups = GroupTables(self.events, self.rig, self.members, self.messages)
+        self._by_kind = EventsByKind(self.events)
+        self.rig = RigTables(self._by_kind)
+        self.members = MemberTables(self._by_kind, self.rig)
+        self.messages = MessageTables(self._by_kind)
+        self.groups = GroupTables(self._by_kind, self.rig, self.members, self.messages)
         self.purges = PurgeTables(self.members, self.messages)
-        self.application = ApplicationTables(self.events, self.rig, self.members, self.messages)
+        self.application = ApplicationTables(self._by_kind, self.rig, self.members, self.messages)
 
-    @made_once
+    def of(self, *kinds: str) -> DataFrame:
+        """Return the events of these kinds."""
+        return self._by_kind.of(*kinds)
+
+    @property
     def occurring(self) -> Occurring:
-        """Which kinds of records there are."""
-        return Occurring(self.events)
+        """Which kinds of events there are."""
+        return self._by_kind.occurring
 
     def without(self, runs: Collection[str]) -> Tables:
         """Return the tables of all other runs."""

@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import hand_over, outgoing
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import NUMBERING, MessageTables
-from stormcast.pipeline.tables.records import is_kind, is_multicast
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.tables.rig import RigTables
 
 _CONNECTION: Final = ("run", "sender", "dest", "conn")
@@ -25,7 +26,7 @@ class ApplicationTables:
     """Messages on their way from one application to the other."""
 
     def __init__(
-        self, events: DataFrame, rig: RigTables, members: MemberTables, messages: MessageTables
+        self, events: EventsByKind, rig: RigTables, members: MemberTables, messages: MessageTables
     ) -> None:
         self._events = events
         self._messages = messages
@@ -36,10 +37,8 @@ class ApplicationTables:
     def both_ends(self) -> DataFrame:
         """The events of messages on their way, of members whose traces also record what
         applications offered and were handed."""
-        kinds = is_kind("offered", "cut", "sent", "abandoned", "delivered", "handed")
-        return self._events.where(kinds).join(
-            F.broadcast(self._tell), ["run", "short_id"], how="left_semi"
-        )
+        events = self._events.of("offered", "cut", "sent", "abandoned", "delivered", "handed")
+        return events.join(F.broadcast(self._tell), ["run", "short_id"], how="left_semi")
 
     @property
     def _tell(self) -> DataFrame:
@@ -88,9 +87,10 @@ class ApplicationTables:
         """Windows on multicasts: run, source, receiver, epoch, `part` (how many windows on the same
         stream had ended before because a view dropped the sender)."""
         key = ["run", "source", "receiver", "epoch"]
-        is_removal = is_kind("conn") & (F.col("stream") == words.RECEIVER_REMOVED)
+        is_removal = F.col("stream") == words.RECEIVER_REMOVED
         dropped = (
-            self._events.where(is_multicast() & is_removal & (F.col("text") == DROPPED_BY_VIEW))
+            self._events.of("conn")
+            .where(is_multicast() & is_removal & (F.col("text") == DROPPED_BY_VIEW))
             .select(
                 "run", F.col("peer").alias("source"), F.col("short_id").alias("receiver"), "epoch"
             )

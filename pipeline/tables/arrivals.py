@@ -19,7 +19,7 @@ from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
-from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
+from stormcast.pipeline.tables.records import is_multicast, is_numbered
 
 PAIR: Final = ("run", "source", "dest")
 """Names, which all incarnations of a member share."""
@@ -44,10 +44,13 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
         )
     )
     views = tables.groups.views.join(runs, "run", how="left_semi")
-    events = tables.events.join(runs, "run", how="left_semi")
-    large = keep(_large(tables.application.both_ends.join(runs, "run", how="left_semi")))
-    sent = keep(_sent(events, large))
-    ends = keep(_ends(events, names))
+
+    def of_these(events: DataFrame) -> DataFrame:
+        return events.join(runs, "run", how="left_semi")
+
+    large = keep(_large(of_these(tables.application.both_ends)))
+    sent = keep(_sent(of_these(tables.of("sent")), large))
+    ends = keep(_ends(of_these(tables.events), names))
     is_for_one = F.col("dest_id") != words.GROUP
     is_muted = (F.col("dest_id") == F.col("sender")) & (
         F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
@@ -56,7 +59,8 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     sendings = _unless_gone(
         _named(sent.where(is_for_one & ~is_muted).unionByName(meant), names, "dest_id"), ends
     ).withColumnRenamed("dest_id", "receiver")
-    arrivals = _new(_named(_arrived(events, large), names, "receiver"), sent)
+    arrived = _arrived(of_these(tables.of("delivered")), large)
+    arrivals = _new(_named(arrived, names, "receiver"), sent)
     partings = keep(_partings(views, names, ends))
     wanted = keep(_with_numbers(_until_parted(sendings, partings)))
     arrivals = _with_numbers(_until_parted(arrivals, partings))
@@ -100,8 +104,9 @@ def counted(tables: Tables) -> DataFrame:
     """Return how many messages left in each run, and how many arrived at all receivers together:
     run, messages, delivered. A message in pieces is one message."""
     large = keep(_large(tables.application.both_ends))
-    sent = _sent(tables.events, large).groupBy("run").agg(F.sum("count").alias("messages"))
-    arrived = _arrived(tables.events, large).groupBy("run").agg(F.sum("count").alias("delivered"))
+    sent, arrived = _sent(tables.of("sent"), large), _arrived(tables.of("delivered"), large)
+    sent = sent.groupBy("run").agg(F.sum("count").alias("messages"))
+    arrived = arrived.groupBy("run").agg(F.sum("count").alias("delivered"))
     return sent.join(arrived, "run", how="full_outer")
 
 
@@ -124,10 +129,10 @@ def _large(both_ends: DataFrame) -> DataFrame:
     )
 
 
-def _sent(events: DataFrame, large: DataFrame) -> DataFrame:
+def _sent(sent: DataFrame, large: DataFrame) -> DataFrame:
     """Return what left: run, sender, dest_id (0: the group), number, time, count (messages), flags,
     view, and what tells the messages apart."""
-    rows = events.where(is_kind("sent")).select(
+    rows = sent.select(
         "run",
         F.col("short_id").alias("sender"),
         F.when(is_multicast(), words.GROUP).otherwise(F.col("peer")).alias("dest_id"),
@@ -164,10 +169,10 @@ def _unless_gone(sendings: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def _arrived(events: DataFrame, large: DataFrame) -> DataFrame:
+def _arrived(delivered: DataFrame, large: DataFrame) -> DataFrame:
     """Return what was delivered: run, sender, receiver, number, time, count (messages), and what
     tells the messages apart."""
-    rows = events.where(is_kind("delivered")).select(
+    rows = delivered.select(
         "run",
         F.col("peer").alias("sender"),
         F.col("short_id").alias("receiver"),

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.tables.kept import is_known_to_be_empty, keep
 
 
 def on_one_clock(events: DataFrame) -> DataFrame:
@@ -20,12 +21,14 @@ def on_one_clock(events: DataFrame) -> DataFrame:
         "run", F.col("began").alias("rig_began")
     )
     ahead = F.col("began") - F.col("rig_began")
-    shifts = (
+    shifts = keep(
         clocks.join(rig, "run", how="inner")
         .where(F.abs(ahead) > words.CLOCKS_AGREE)
         .groupBy("run", "short_id")
         .agg(F.first(ahead).alias("shift"))
     )
+    if is_known_to_be_empty(shifts):
+        return events
     return (
         events.join(F.broadcast(shifts), ["run", "short_id"], how="left")
         .withColumn("time", F.col("time") + F.coalesce("shift", F.lit(0.0)))

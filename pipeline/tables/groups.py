@@ -7,10 +7,11 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
-from stormcast.pipeline.tables.records import is_kind, is_multicast
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.tables.rig import RigTables
 
 
@@ -18,7 +19,7 @@ class GroupTables:
     """Tables that are derived from views and multicasts together."""
 
     def __init__(
-        self, events: DataFrame, rig: RigTables, members: MemberTables, messages: MessageTables
+        self, events: EventsByKind, rig: RigTables, members: MemberTables, messages: MessageTables
     ) -> None:
         self._events = events
         self._rig = rig
@@ -33,7 +34,9 @@ class GroupTables:
         words_of = F.filter(F.split(F.coalesce("text", F.lit("")), ","), lambda word: word != "")
         shorts = F.transform(words_of, lambda word: F.conv(word, 16, 10).cast("bigint"))
         return keep(
-            self._events.where(is_kind("view") & (F.col("peer") != 0)).select(
+            self._events.of("view")
+            .where(F.col("peer") != 0)
+            .select(
                 "run",
                 "short_id",
                 (F.row_number().over(in_turn) - 1).alias("place"),
@@ -55,8 +58,8 @@ class GroupTables:
 
         long_travel: for how many seconds more a network that delays may make an exchange last: a
         message travels, its answer does, and so do repetitions until the answer comes."""
-        sends = self._events.where(is_kind("sent")).select("run", "time")
-        alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
+        sends = self._events.of("sent").select("run", "time")
+        alarms = self._events.of("alarm").where(is_multicast()).select("run", "time")
         changes = self.views.select("run", "time").unionByName(alarms).unionByName(sends)
         last = changes.groupBy("run").agg(F.max("time").alias("changed"))
         calm = F.greatest("quiet", "landed", F.coalesce("changed", F.lit(0.0)))

@@ -38,9 +38,12 @@ def keep(table: DataFrame) -> DataFrame:
 
     Otherwise each plan would contain all plans before it, and most of the time of a small run would
     go into planning. A table without rows is returned as one that Spark knows to be empty: it then
-    leaves out whatever is made of it.
+    leaves out whatever is made of it. One that is kept already is returned as it is.
     """
-    if _is_known_to_be_empty(table):
+    plan = _execution(table).optimizedPlan()
+    if plan.nodeName() == "LogicalRDD":
+        return table
+    if _has_no_rows(plan):
         return _nothing_like(table)
     if table.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
         # Spark knows then that all rows are together, and need no shuffle to be sorted or joined.
@@ -54,9 +57,12 @@ def keep(table: DataFrame) -> DataFrame:
     return _nothing_like(kept) if _execution(kept).toRdd().isEmpty() else kept
 
 
-def _is_known_to_be_empty(table: DataFrame) -> bool:
+def is_known_to_be_empty(table: DataFrame) -> bool:
     """Whether the plan says that there are no rows: Spark computes nothing to find out."""
-    plan = _execution(table).optimizedPlan()
+    return _has_no_rows(_execution(table).optimizedPlan())
+
+
+def _has_no_rows(plan: Any) -> bool:  # noqa: ANN401 Py4J has no types
     return bool(plan.nodeName() == "LocalRelation" and plan.data().isEmpty())
 
 

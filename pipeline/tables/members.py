@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.kept import keep, made_once
-from stormcast.pipeline.tables.records import is_kind
 from stormcast.pipeline.tables.rig import RigTables
 
 _SETTINGS: Final = """
@@ -25,7 +25,7 @@ _PROTOCOLS: Final = _SETTINGS.partition("protocols ")[2]
 class MemberTables:
     """Incarnations, and spans of their lives."""
 
-    def __init__(self, events: DataFrame, rig: RigTables) -> None:
+    def __init__(self, events: EventsByKind, rig: RigTables) -> None:
         self._events = events
         self._rig = rig
 
@@ -87,7 +87,7 @@ class MemberTables:
     def _started(self) -> DataFrame:
         """The names and promises of each member, from its first event."""
         parts = F.split("text", " ", 3)
-        first = self._events.where((F.col("number") == 0) & (F.col("short_id") != words.RIG))
+        first = self._events.all.where((F.col("number") == 0) & (F.col("short_id") != words.RIG))
         return first.withColumn("told", F.from_json(F.get(parts, 2), _SETTINGS)).select(
             "run",
             "short_id",
@@ -118,9 +118,7 @@ class MemberTables:
     @made_once
     def _stopped(self) -> DataFrame:
         return (
-            self._events.where(is_kind("stop"))
-            .groupBy("run", "short_id")
-            .agg(F.min("time").alias("stopped"))
+            self._events.of("stop").groupBy("run", "short_id").agg(F.min("time").alias("stopped"))
         )
 
     @made_once
@@ -164,7 +162,7 @@ class MemberTables:
         # A digest may be asked for again while one is in use: acks stay frozen until the last is
         # done.
         return keep(
-            self._events.where(is_kind("freeze"))
+            self._events.of("freeze")
             .withColumn("was_on", F.coalesce(F.lag(is_on).over(in_turn), F.lit(False)))
             .where(is_on != F.col("was_on"))
             .withColumn("until", F.lead("time").over(in_turn))

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
 
@@ -27,7 +28,7 @@ _RANGE: Final = ("number", "time", "lo", "hi", "count", "bytes", "digest", "flag
 class MessageTables:
     """The records of senders and receivers of numbered messages."""
 
-    def __init__(self, events: DataFrame) -> None:
+    def __init__(self, events: EventsByKind) -> None:
         self._events = events
 
     @made_once
@@ -42,7 +43,8 @@ class MessageTables:
         is_removal = is_kind("conn") & (F.col("stream") == words.SENDER_REMOVED)
         removals = F.coalesce(F.sum(is_removal.cast("int")).over(before_this(half)), F.lit(0))
         columns = ("kind", "protocol", "stream", "view", "text", *_RANGE)
-        rows = self._events.where(is_numbered() & (of_unicast | of_group))
+        kinds = self._events.of("sent", "purged", "retransmitted", "conn")
+        rows = kinds.where(is_numbered() & (of_unicast | of_group))
         return keep(
             rows.select(
                 "run",
@@ -65,8 +67,9 @@ class MessageTables:
         """Events of receivers of numbered messages, each with its window: delivered, acked,
         requested, skipped, conn."""
         is_conn = is_kind("conn") & (F.col("stream") >= words.RECEIVER_OPEN)
-        kinds = is_kind("delivered", "acked", "requested", "skipped") | is_conn
-        return self._events.where(is_numbered() & kinds).select(
+        kinds = ("delivered", "acked", "requested", "skipped")
+        rows = self._events.of(*kinds, "conn")
+        return rows.where(is_numbered() & (is_kind(*kinds) | is_conn)).select(
             "run",
             F.col("peer").alias("sender"),
             F.col("short_id").alias("receiver"),

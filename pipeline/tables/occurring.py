@@ -3,7 +3,11 @@ what it looks for, so its plans need not be made: in a small run they cost more 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from stormcast.pipeline.tables.records import is_multicast, is_numbered
 
@@ -14,16 +18,20 @@ class Occurring:
     def __init__(self, events: DataFrame) -> None:
         """Look through all records, once."""
         is_of_group = is_multicast().alias("of_group")
-        found = events.select("kind", is_of_group, is_numbered().alias("is_numbered"))
-        rows = found.distinct().collect()
-        self._all = {row.kind for row in rows}
+        found = events.groupBy("kind", is_of_group, is_numbered().alias("is_numbered"))
+        rows = found.agg(F.count(F.lit(1)).alias("rows")).collect()
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts[row.kind] += row.rows
+        self.counts: Mapping[str, int] = counts
+        """How many there are of each kind."""
         self._of_group = {row.kind for row in rows if row.of_group}
         self._of_one = {row.kind for row in rows if not row.of_group}
         self._unnumbered = {row.kind for row in rows if not row.is_numbered}
 
     def any(self, *kinds: str) -> bool:
         """Whether a record of one of these kinds occurs."""
-        return not self._all.isdisjoint(kinds)
+        return any(kind in self.counts for kind in kinds)
 
     def of_group(self, *kinds: str) -> bool:
         """Whether one occurs that is about multicasts."""

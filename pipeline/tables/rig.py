@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.tables.by_kind import EventsByKind
 from stormcast.pipeline.tables.kept import keep, made_once
-from stormcast.pipeline.tables.records import is_kind
 
 _FAULT: Final = """
     id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING,
@@ -26,7 +26,7 @@ _PROBE: Final = "id STRING, do STRING, bit BIGINT"
 class RigTables:
     """Faults, bites and phases, and a table of all runs."""
 
-    def __init__(self, events: DataFrame) -> None:
+    def __init__(self, events: EventsByKind) -> None:
         self._events = events
 
     @made_once
@@ -90,7 +90,7 @@ class RigTables:
         return self._of_rig("phase").select("run", "number", F.col("text").alias("phase"), "time")
 
     def _of_rig(self, kind: str) -> DataFrame:
-        return self._events.where(is_kind(kind) & (F.col("short_id") == words.RIG))
+        return self._events.of(kind).where(F.col("short_id") == words.RIG)
 
     @property
     def _under_way(self) -> DataFrame:
@@ -138,7 +138,7 @@ class RigTables:
         phases = self.phases.groupBy("run").agg(*(c.alias(name) for name, c in last_of.items()))
         never = F.lit(words.INFINITY)
         return keep(
-            self._events.groupBy("run")
+            self._events.all.groupBy("run")
             .agg(
                 F.count(F.lit(1)).alias("events"),
                 F.min("time").alias("first"),

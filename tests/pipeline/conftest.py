@@ -17,7 +17,7 @@ from stormcast.pipeline.judgement import Judgement
 from stormcast.pipeline.load import load, sort_out
 from stormcast.pipeline.questions import Budget, CannotError, Question
 from stormcast.pipeline.schema import EVENTS
-from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables import Tables, by_kind
 from stormcast.pipeline.verdict import Verifier
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES
@@ -71,11 +71,12 @@ def for_many(spark: SparkSession) -> Iterator[SparkSession]:
 def judgements(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Judgement]:
-    """The corpus of the oracles, judged in one go, by name."""
+    """The corpus of the oracles, judged in one go, by name; each kind of events is in its part."""
     directory = tmp_path_factory.mktemp("corpus")
     batch = write_batch(((case.name, case.blocks) for case in CASES.values()), directory / "batch")
     events = spark.read.schema(EVENTS).parquet(str(batch))
-    with as_for_many(spark):
+    with as_for_many(spark), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_kind, "FEW", 0)
         tables, defects = sort_out(events, {}, {})
         return _judged(tables, defects, [_question(case, batch) for case in CASES.values()])
 
