@@ -1,6 +1,7 @@
 """A run of millions of range events, written straight to Parquet.
 
     python -m tests.helpers.large_run runs/large 2000000
+    python -m tests.helpers.large_run runs/skewed 2000000 1      # one member sends
 
 Five members multicast and speak to each other; of what is sent one batch in fifty is lost on each
 way, asked for, sent again, and holds up what follows it. Everything that a real trace has to keep a
@@ -71,18 +72,18 @@ class Trace:
         self.rows.append((time, kind, what))
 
 
-def make(directory: Path, events: int, seed: int = 1) -> int:
-    """Write about so many events; how many there are."""
+def make(directory: Path, events: int, seed: int = 1, senders: int = MEMBERS) -> int:
+    """Write about so many events, of so many members that send; how many there are."""
     chance = random.Random(seed)
     members = [Trace(f"n{index}-1", 0xA0 + index) for index in range(MEMBERS)]
     # Of each multicast there is a sending and as many deliveries as members; of a unicast two. What
     # is sent was offered, and what is delivered is handed over.
-    per_round = 2 * (MEMBERS * (1 + MEMBERS) + MEMBERS * 2 / MULTICASTS_PER_UNICAST)
+    per_round = 2 * senders * (1 + MEMBERS + 2 / MULTICASTS_PER_UNICAST)
     rounds = int(events / per_round / 1.05)
     end = BEGIN + rounds * SPACING
     for member in members:
         _introduce(member, members)
-    for sender in members:
+    for sender in members[:senders]:
         _multicast(sender, members, rounds, chance)
         for receiver in members:
             if receiver is not sender:
@@ -301,4 +302,5 @@ def _label(short: int) -> str | None:
 
 
 if __name__ == "__main__":
-    print(make(Path(sys.argv[1]) / "parquet", int(sys.argv[2])), "events")
+    told = [int(word) for word in sys.argv[2:]]
+    print(make(Path(sys.argv[1]) / "parquet", told[0], senders=told[1] if told[1:] else MEMBERS))
