@@ -13,7 +13,8 @@ from stormcast.pipeline import words
 from stormcast.pipeline.tables import Tables, hand_over
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.messages import NUMBERING
-from stormcast.pipeline.tables.outgoing import DEST, cuts, given_up, is_fragment, told_by_senders
+from stormcast.pipeline.tables.outgoing import DEST, cuts, given_up, told_by_senders
+from stormcast.pipeline.tables.records import is_fragment
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 

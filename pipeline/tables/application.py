@@ -11,13 +11,16 @@ from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import hand_over, outgoing
 from stormcast.pipeline.tables.by_kind import EventsByKind
-from stormcast.pipeline.tables.kept import keep, made_once
+from stormcast.pipeline.tables.kept import given, keep, made_once
 from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import NUMBERING, MessageTables
 from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.tables.rig import RigTables
 
 _CONNECTION: Final = ("run", "sender", "dest", "conn")
+_GIVEN_UP: Final = (
+    "run string, sender bigint, dest bigint, conn bigint, entry bigint, lo bigint, hi bigint"
+)
 DROPPED_BY_VIEW: Final = "view"
 """The reason with which a window is removed because its sender is in the view no more."""
 
@@ -48,13 +51,15 @@ class ApplicationTables:
     @made_once
     def outgoing(self) -> DataFrame:
         """Messages that left, by the application's own numbers (see `outgoing.left`)."""
-        return keep(outgoing.left(self.both_ends))
+        return keep(outgoing.left(self.both_ends, self._events.occurring))
 
     @made_once
     def given_up(self) -> DataFrame:
         """What senders reported as given up of what had left (NUMBERING, lo, hi): of the life of a
         connection, or the stream, that had sent last by then, and no more than that had sent by
         then."""
+        if not self._events.occurring.any("abandoned"):
+            return given(self._events.all.sparkSession, (), _GIVEN_UP)
         in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
         upto_here = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         marks = self._messages.sent.select(
@@ -79,7 +84,13 @@ class ApplicationTables:
         """Wrong hand-overs from windows to applications (see `hand_over.faults`)."""
         living = self._members.incarnations.where("lives")
         return keep(
-            hand_over.faults(self.both_ends, living, self._rig.runs, self._tell, self._windows)
+            hand_over.faults(
+                self.both_ends,
+                living,
+                self._rig.runs,
+                self._tell,
+                self._windows if self._events.occurring.in_pieces() else None,
+            )
         )
 
     @property

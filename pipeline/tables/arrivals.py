@@ -18,8 +18,8 @@ from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
-from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
-from stormcast.pipeline.tables.records import is_multicast, is_numbered
+from stormcast.pipeline.tables.outgoing import DEST, cuts, told_by_senders
+from stormcast.pipeline.tables.records import is_fragment, is_multicast, is_numbered
 
 PAIR: Final = ("run", "source", "dest")
 """Names, which all incarnations of a member share."""
@@ -48,7 +48,7 @@ def steps(tables: Tables, runs: DataFrame) -> DataFrame:
     def of_these(events: DataFrame) -> DataFrame:
         return events.join(runs, "run", how="left_semi")
 
-    large = keep(_large(of_these(tables.application.both_ends)))
+    large = _large(tables, of_these(tables.application.both_ends))
     sent = keep(_sent(of_these(tables.of("sent")), large))
     ends = keep(_ends(of_these(tables.events), names))
     is_for_one = F.col("dest_id") != words.GROUP
@@ -103,7 +103,7 @@ def owed(steps: DataFrame) -> DataFrame:
 def counted(tables: Tables) -> DataFrame:
     """Return how many messages left in each run, and how many arrived at all receivers together:
     run, messages, delivered. A message in pieces is one message."""
-    large = keep(_large(tables.application.both_ends))
+    large = _large(tables, tables.application.both_ends)
     sent, arrived = _sent(tables.of("sent"), large), _arrived(tables.of("delivered"), large)
     sent = sent.groupBy("run").agg(F.sum("count").alias("messages"))
     arrived = arrived.groupBy("run").agg(F.sum("count").alias("delivered"))
@@ -113,11 +113,13 @@ def counted(tables: Tables) -> DataFrame:
 # -- Messages that left, and arrived ---------------------------------------------------------------
 
 
-def _large(both_ends: DataFrame) -> DataFrame:
+def _large(tables: Tables, both_ends: DataFrame) -> DataFrame | None:
     """Return the messages all of whose pieces have left, on one connection and without a gap: run,
-    sender, dest, conn, trim, `first` and `last` (seqnos), size."""
+    sender, dest, conn, trim, `first` and `last` (seqnos), size; None if none is in pieces."""
+    if not tables.occurring.in_pieces():
+        return None
     pieces = told_by_senders(both_ends, "sent").where(is_fragment())
-    return (
+    return keep(
         pieces.groupBy(*_LARGE)
         .agg(F.min("lo").alias("first"), F.max("hi").alias("last"), F.count("lo").alias("size"))
         .join(cuts(both_ends), [*DEST, "trim"], how="inner")
@@ -129,7 +131,7 @@ def _large(both_ends: DataFrame) -> DataFrame:
     )
 
 
-def _sent(sent: DataFrame, large: DataFrame) -> DataFrame:
+def _sent(sent: DataFrame, large: DataFrame | None) -> DataFrame:
     """Return what left: run, sender, dest_id (0: the group), number, time, count (messages), flags,
     view, and what tells the messages apart."""
     rows = sent.select(
@@ -140,6 +142,8 @@ def _sent(sent: DataFrame, large: DataFrame) -> DataFrame:
         *_numbering(),
     )
     columns = ("run", "sender", "dest_id", "number", "time", "count", "flags", "view", *_KNOWN_BY)
+    if large is None:
+        return rows.where(~is_fragment()).select(*columns)
     firsts = large.withColumnRenamed("dest", "dest_id").withColumnRenamed("first", "lo")
     key = ["run", "sender", "dest_id", "conn", "trim", "lo"]
     return (
@@ -169,7 +173,7 @@ def _unless_gone(sendings: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def _arrived(delivered: DataFrame, large: DataFrame) -> DataFrame:
+def _arrived(delivered: DataFrame, large: DataFrame | None) -> DataFrame:
     """Return what was delivered: run, sender, receiver, number, time, count (messages), and what
     tells the messages apart."""
     rows = delivered.select(
@@ -185,6 +189,8 @@ def _arrived(delivered: DataFrame, large: DataFrame) -> DataFrame:
     )
     columns = ("run", "sender", "receiver", "number", "time", "count", *_KNOWN_BY)
     message = ("run", "sender", "receiver", "conn", "epoch", "first", "size", *_NUMBERING)
+    if large is None:
+        return rows.where(~is_fragment()).select(*columns)
     seqnos = large.select(
         *("run", "sender", "dest", "conn", "first", "size"),
         F.explode(F.sequence("first", "last")).alias("lo"),

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, spans, with_last
 from stormcast.pipeline.tables.kept import keep
-from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
+from stormcast.pipeline.tables.outgoing import DEST, cuts, told_by_senders
+from stormcast.pipeline.tables.records import is_fragment
 
 INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
 """`protocol` is empty for messages without numbers."""
@@ -31,22 +32,31 @@ _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "
 
 
 def faults(
-    both_ends: DataFrame, living: DataFrame, runs: DataFrame, tell: DataFrame, windows: DataFrame
+    both_ends: DataFrame,
+    living: DataFrame,
+    runs: DataFrame,
+    tell: DataFrame,
+    windows: DataFrame | None,
 ) -> DataFrame:
     """Find wrong hand-overs: run, guarantee, time, detail, and the events that show them: `before`
     of member `other` (null: none) and `number` of the receiver. `tell` are the members whose traces
     record what their applications offered (run, short_id), `windows` those on multicasts (run,
-    source, receiver, epoch) with the `part` in which pieces are kept together.
+    source, receiver, epoch) with the `part` in which pieces are kept together; None where no
+    message is in pieces.
 
     Only the first difference of each connection counts: after it the sides cannot be compared. But
     what was never handed over is found in any case."""
     moves = keep(_moves(both_ends))
-    found = _differences(moves, living, runs).unionByName(_joined_wrongly(moves))
+    found = _differences(moves, living, runs)
+    if windows is not None:
+        found = found.unionByName(_joined_wrongly(moves))
     first = F.min_by(F.struct(*(name for name in _FAULT if name != "receiver")), "turn")
     firsts = keep(found.groupBy(*INCOMING).agg(first.alias("fault")))
     walked = firsts.select("run", "fault.*", "receiver").select("run", *_FAULT)
     others = firsts.where(F.col("fault.guarantee") != "G1").select(*INCOMING)
     lost = _lost_beside(moves.join(others, [*INCOMING], how="left_semi"), living, runs)
+    if windows is None:
+        return walked.unionByName(lost)
     large = keep(whole(both_ends))
     return (
         walked.unionByName(lost)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from stormcast.pipeline.tables.records import is_multicast, is_numbered
+from stormcast.pipeline import words
+from stormcast.pipeline.tables.records import is_fragment, is_kind, is_multicast, is_numbered
 
 
 class Occurring:
@@ -18,7 +19,14 @@ class Occurring:
     def __init__(self, events: DataFrame) -> None:
         """Look through all records, once."""
         is_of_group = is_multicast().alias("of_group")
-        found = events.groupBy("kind", is_of_group, is_numbered().alias("is_numbered"))
+        was_joined = is_kind("handed") & (F.col("stream") == words.JOINED)
+        of_pieces = is_kind("cut") | is_fragment() | was_joined
+        found = events.groupBy(
+            "kind",
+            is_of_group,
+            is_numbered().alias("is_numbered"),
+            F.coalesce(of_pieces, F.lit(False)).alias("of_pieces"),
+        )
         rows = found.agg(F.count(F.lit(1)).alias("rows")).collect()
         counts: Counter[str] = Counter()
         for row in rows:
@@ -27,6 +35,7 @@ class Occurring:
         """How many there are of each kind."""
         self._of_group = {row.kind for row in rows if row.of_group}
         self._of_one = {row.kind for row in rows if not row.of_group}
+        self._has_pieces = any(row.of_pieces for row in rows)
         self._unnumbered = {row.kind for row in rows if not row.is_numbered}
 
     def any(self, *kinds: str) -> bool:
@@ -40,6 +49,10 @@ class Occurring:
     def of_one(self, *kinds: str) -> bool:
         """Whether one occurs that is not about multicasts."""
         return not self._of_one.isdisjoint(kinds)
+
+    def in_pieces(self) -> bool:
+        """Whether a record occurs that is about a message in pieces."""
+        return self._has_pieces
 
     def unnumbered(self, *kinds: str) -> bool:
         """Whether one occurs whose messages have no seqnos."""

@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
+from stormcast.pipeline.tables.occurring import Occurring
+from stormcast.pipeline.tables.records import is_fragment
 
 DEST: Final = ("run", "sender", "dest")
 """`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""
@@ -39,12 +41,7 @@ def told_by_senders(both_ends: DataFrame, *kinds: str) -> DataFrame:
     )
 
 
-def is_fragment() -> Column:
-    """Whether a record is of a piece of a message."""
-    return F.col("flags").bitwiseAND(words.FRAGMENT) != 0
-
-
-def left(both_ends: DataFrame) -> DataFrame:
+def left(both_ends: DataFrame, occurring: Occurring) -> DataFrame:
     """Return batches that left, and messages that were given up while they waited, in order: run,
     sender, dest, number, time, is_abandoned, count, `first` to `last` (the application's numbers),
     `reached` (the highest number before), `upto` (the last one that left, or was given up after it
@@ -52,13 +49,14 @@ def left(both_ends: DataFrame) -> DataFrame:
     last piece, and of the one that follows it, if there is one.
     """
     sent = told_by_senders(both_ends, "sent")
-    abandoned = given_up(both_ends)
-    rows = (
-        sent.where(~is_fragment())
-        .unionByName(_last_pieces(both_ends, sent.where(is_fragment()), abandoned))
-        .unionByName(abandoned, allowMissingColumns=True)
-        .withColumn("is_abandoned", F.col("kind") == "abandoned")
-    )
+    rows = sent.where(~is_fragment()).withColumn("upto", F.lit(None).cast("bigint"))
+    abandoned = given_up(both_ends) if occurring.any("abandoned") else None
+    if occurring.in_pieces():
+        pieces = _last_pieces(both_ends, sent.where(is_fragment()), abandoned)
+        rows = rows.unionByName(pieces, allowMissingColumns=True)
+    if abandoned is not None:
+        rows = rows.unionByName(abandoned)
+    rows = rows.withColumn("is_abandoned", F.col("kind") == "abandoned")
     in_turn = Window.partitionBy(*DEST).orderBy("number")
     upto = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     since = Window.partitionBy(*DEST, "resets").orderBy("number")
@@ -125,17 +123,21 @@ def cuts(both_ends: DataFrame) -> DataFrame:
     )
 
 
-def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
+def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame | None) -> DataFrame:
     """Return the last piece of each message that left in pieces, in place of the message, and the
     first one that is too many."""
-    marks = abandoned.select(
-        *DEST,
-        F.col("number").alias("at"),
-        F.col("number").alias("turn"),
-        F.struct("number").alias("reset"),
-    )
-    placed = with_last(pieces.withColumn("at", F.col("number")), marks, DEST, "reset")
-    of_message = Window.partitionBy(*DEST, "trim", "reset").orderBy("number")
+    by = [*DEST, "trim"]
+    placed = pieces
+    if abandoned is not None:
+        marks = abandoned.select(
+            *DEST,
+            F.col("number").alias("at"),
+            F.col("number").alias("turn"),
+            F.struct("number").alias("reset"),
+        )
+        placed = with_last(pieces.withColumn("at", F.col("number")), marks, DEST, "reset")
+        by.append("reset")
+    of_message = Window.partitionBy(*by).orderBy("number")
     return (
         placed.withColumn("nth", F.row_number().over(of_message))
         .join(cuts(both_ends), [*DEST, "trim"], how="inner")

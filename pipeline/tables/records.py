@@ -18,6 +18,11 @@ def is_numbered() -> Column:
     return F.col("protocol").isNotNull()
 
 
+def is_fragment() -> Column:
+    """Whether a record is of a piece of a message."""
+    return F.col("flags").bitwiseAND(words.FRAGMENT) != 0
+
+
 def is_kind(*kinds: str) -> Column:
     """Whether a record is of one of these kinds."""
     return F.col("kind").isin(*kinds)

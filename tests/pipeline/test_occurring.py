@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
+from stormcast.pipeline import words
 from stormcast.pipeline.checks import (
     a1_agreement,
     application,
@@ -34,7 +36,7 @@ from stormcast.pipeline.schema import EVENTS
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.occurring import Occurring
-from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
+from stormcast.pipeline.tables.records import is_fragment, is_kind, is_multicast, is_numbered
 from tests.oracles.sentence_corpus import CASES
 from tests.pipeline.batch import write_batch
 from tests.pipeline.conftest import as_for_many
@@ -48,6 +50,16 @@ class Guard(NamedTuple):
     name: str
     records: Column
     parts: tuple[Part, ...]
+
+
+OF_APPLICATIONS: tuple[Part, ...] = (
+    lambda tables: application.not_sent(tables, "G1"),
+    lambda tables: application.sent_again(tables, "G2"),
+    *(
+        partial(application.handed_over, guarantee=guarantee)
+        for guarantee in ("G1", "G2", "G3", "G4")
+    ),
+)
 
 
 def guards() -> list[Guard]:
@@ -71,11 +83,22 @@ def guards() -> list[Guard]:
         Guard("announcements", is_kind("sync") & of_group, (c1_multicast._announced,)),
         Guard("syncs", is_kind("sync") & ~of_group, (c1_control_traffic._hasty_syncs,)),
         Guard("alarms", is_kind("alarm") & of_group, (c1_multicast.parts,)),
+        Guard(
+            "pieces",
+            is_kind("cut")
+            | is_fragment()
+            | (is_kind("handed") & (functions.col("stream") == words.JOINED)),
+            OF_APPLICATIONS,
+        ),
         Guard("cuts", is_kind("cut"), (lambda tables: application.split(tables, "G1"),)),
         Guard(
             "given up",
             is_kind("abandoned"),
-            (lambda tables: g1_no_loss._thrown_away(tables, g1_no_loss._removed(tables)),),
+            (
+                lambda tables: g1_no_loss._thrown_away(tables, g1_no_loss._removed(tables)),
+                g1_no_loss.no_loss,
+                *OF_APPLICATIONS,
+            ),
         ),
         Guard(
             "multicasts",
@@ -128,7 +151,7 @@ def guards() -> list[Guard]:
     ]
 
 
-OF_SEVERAL = (c1_requests.parts, c1_multicast.parts)
+OF_SEVERAL = (c1_requests.parts, c1_multicast.parts, g1_no_loss.no_loss, *OF_APPLICATIONS)
 """Parts that also look for other records than those of one guard."""
 
 
@@ -145,6 +168,9 @@ class Everything(Occurring):
         return True
 
     def unnumbered(self, *_kinds: str) -> bool:
+        return True
+
+    def in_pieces(self) -> bool:
         return True
 
 
@@ -171,7 +197,7 @@ def test_nothing_is_found_where_the_records_of_a_check_do_not_occur(
         with as_for_many(spark):
             rest = events.where(~functions.coalesce(records, functions.lit(False)))
             knowing, unknowing = Tables(rest), Tables(rest)
-            unknowing.__dict__["occurring"] = Everything(rest)
+            unknowing._by_kind.__dict__["occurring"] = Everything(rest)
             for part in parts:
                 rest_of_it = found(part, knowing) if part in OF_SEVERAL else set()
                 assert found(part, unknowing) == rest_of_it, name
@@ -185,8 +211,11 @@ def test_what_occurs_is_known_by_kind(events: DataFrame) -> None:
     assert occurring.of_group("sent")
     assert occurring.of_one("sent")
     assert occurring.unnumbered("sent")
+    assert occurring.in_pieces()
     assert not occurring.any("alarm")
     assert not occurring.of_group("delivered")
     assert not occurring.of_group("view")
     assert not Occurring(events.where(is_multicast())).of_one("sent")
+    for kind, of_pieces in (("cut", True), ("view", False), ("offered", False)):
+        assert Occurring(events.where(is_kind(kind))).in_pieces() == of_pieces
     assert not Occurring(events.where(is_numbered())).unnumbered("sent")
