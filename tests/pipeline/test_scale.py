@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.functions import col
 
+from bench.large_run import make
 from stormcast.pipeline import files
 from stormcast.pipeline.checks.g1_no_loss import no_loss
 from stormcast.pipeline.checks.g3_fifo import fifo
@@ -16,7 +17,6 @@ from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.questions import Arrivals, Expectations, OneView
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
-from tests.helpers.large_run import make
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 

@@ -1,8 +1,5 @@
 """A run of millions of range events, written straight to Parquet.
 
-    python -m tests.helpers.large_run runs/large 2000000
-    python -m tests.helpers.large_run runs/skewed 2000000 1      # one member sends
-
 Five members multicast and speak to each other; of what is sent one batch in fifty is lost on each
 way, asked for, sent again, and holds up what follows it. Everything that a real trace has to keep a
 guarantee is there, so that a sound one is judged sound.
@@ -12,20 +9,18 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow
-from pyarrow import parquet
-
+from bench.errors import BenchError
 from stormcast.pipeline.schema import COLUMNS, SCHEMA_NAME, SCHEMA_VERSION
 
 MEMBERS: Final = 5
 BATCH: Final = 20
-"""Messages of a batch."""
+"""Messages of a batch, unless said otherwise."""
 MULTICASTS_PER_UNICAST: Final = 4
 LOSS: Final = 0.02
 SPACING: Final = 0.001
@@ -72,8 +67,11 @@ class Trace:
         self.rows.append((time, kind, what))
 
 
-def make(directory: Path, events: int, seed: int = 1, senders: int = MEMBERS) -> int:
-    """Write about so many events, of so many members that send; how many there are."""
+def make(
+    directory: Path, events: int, seed: int = 1, *, senders: int = MEMBERS, batch: int = BATCH
+) -> int:
+    """Write about so many events, of so many members that send batches of so many messages; return
+    how many there are."""
     chance = random.Random(seed)
     members = [Trace(f"n{index}-1", 0xA0 + index) for index in range(MEMBERS)]
     # Of each multicast there is a sending and as many deliveries as members; of a unicast two. What
@@ -84,10 +82,10 @@ def make(directory: Path, events: int, seed: int = 1, senders: int = MEMBERS) ->
     for member in members:
         _introduce(member, members)
     for sender in members[:senders]:
-        _multicast(sender, members, rounds, chance)
+        _multicast(sender, members, rounds, chance, batch)
         for receiver in members:
             if receiver is not sender:
-                _unicast(sender, receiver, rounds, chance)
+                _unicast(sender, receiver, rounds, chance, batch)
     rig = Trace("rig", 0)
     _direct(rig, end)
     directory.mkdir(parents=True, exist_ok=True)
@@ -116,16 +114,18 @@ def _direct(rig: Trace, end: float) -> None:
     rig.note(end + 30.0, "probe", text=json.dumps({"id": "f1", "do": "loss", "bit": 1000}))
 
 
-def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.Random) -> None:
-    base = {"protocol": "NAKACK2", "view": 1, "count": BATCH, "bytes": BATCH * 100}
+def _multicast(
+    sender: Trace, members: list[Trace], rounds: int, chance: random.Random, batch: int
+) -> None:
+    base = {"protocol": "NAKACK2", "view": 1, "count": batch, "bytes": batch * 100}
     others = [each for each in members if each is not sender]
     reached = {each.label: 0.0 for each in others}
     for index in range(rounds):
         time = BEGIN + index * SPACING + sender.short * 1e-7
         what = {
             **base,
-            "lo": index * BATCH + 1,
-            "hi": (index + 1) * BATCH,
+            "lo": index * batch + 1,
+            "hi": (index + 1) * batch,
             "digest": chance.getrandbits(63),
         }
         _send(sender, time, what)
@@ -135,7 +135,7 @@ def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.
             reached[receiver.label] = max(reached[receiver.label], arrived)
             _deliver(receiver, reached[receiver.label], what, peer=sender.short, epoch=1)
         if index % STABLE_EVERY == STABLE_EVERY - 1:
-            lo = (index - STABLE_EVERY + 1) * BATCH + 1
+            lo = (index - STABLE_EVERY + 1) * batch + 1
             sender.note(
                 max(reached.values()) + 0.1,
                 "purged",
@@ -143,14 +143,14 @@ def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.
                 view=1,
                 lo=lo,
                 hi=what["hi"],
-                count=STABLE_EVERY * BATCH,
+                count=STABLE_EVERY * batch,
             )
 
 
 def _send(sender: Trace, time: float, what: dict[str, Any], *, peer: int = 0) -> None:
     """A batch is offered, and leaves at once."""
     lo, hi = what["lo"], what["hi"]
-    sender.note(time, "offered", peer=peer, count=BATCH, lo=lo, hi=hi)
+    sender.note(time, "offered", peer=peer, count=what["count"], lo=lo, hi=hi)
     sender.note(time, "sent", peer=peer, trim=lo, **what)
 
 
@@ -165,7 +165,7 @@ def _deliver(
         peer=peer,
         protocol=what["protocol"],
         conn=what.get("conn", 0),
-        count=BATCH,
+        count=what["count"],
         lo=what["lo"],
         hi=what["hi"],
     )
@@ -184,13 +184,15 @@ def _arrives(
         return time + DELAY
     asked = time + REPAIR + 0.01
     about = {"protocol": what["protocol"], "lo": what["lo"], "hi": what["hi"], **more}
-    receiver.note(asked, "requested", peer=sender.short, count=BATCH, **{"epoch": 1, **about})
+    receiver.note(
+        asked, "requested", peer=sender.short, count=what["count"], **{"epoch": 1, **about}
+    )
     sender.note(
         asked + DELAY,
         "retransmitted",
         peer=receiver.short,
         stream=1,
-        count=BATCH,
+        count=what["count"],
         bytes=what["bytes"],
         digest=what["digest"],
         **about,
@@ -198,7 +200,9 @@ def _arrives(
     return asked + 2 * DELAY
 
 
-def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random) -> None:
+def _unicast(
+    sender: Trace, receiver: Trace, rounds: int, chance: random.Random, batch: int
+) -> None:
     conn = sender.short * 256 + receiver.short
     sender.note(BEGIN, "conn", protocol="UNICAST3", stream=1, peer=receiver.short, conn=conn)
     receiver.note(
@@ -208,13 +212,13 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
     unacked, sent = 0, range(0, rounds, step)
     for number, index in enumerate(sent):
         time = BEGIN + index * SPACING + sender.short * 1e-7 + receiver.short * 1e-9
-        what = {
+        what: dict[str, Any] = {
             "protocol": "UNICAST3",
             "conn": conn,
-            "count": BATCH,
-            "bytes": BATCH * 100,
-            "lo": number * BATCH + 1,
-            "hi": (number + 1) * BATCH,
+            "count": batch,
+            "bytes": batch * 100,
+            "lo": number * batch + 1,
+            "hi": (number + 1) * batch,
             "digest": chance.getrandbits(63),
         }
         _send(sender, time, what, peer=receiver.short)
@@ -240,9 +244,9 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
                 protocol="UNICAST3",
                 peer=receiver.short,
                 conn=conn,
-                lo=what["hi"] - unacked * BATCH + 1,
+                lo=what["hi"] - unacked * batch + 1,
                 hi=what["hi"],
-                count=unacked * BATCH,
+                count=unacked * batch,
             )
             unacked = 0
 
@@ -251,6 +255,7 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
 
 
 def _write(trace: Trace, directory: Path) -> int:
+    pyarrow, parquet = _pyarrow()
     trace.rows.sort(key=lambda row: row[0])
     types = {
         "string": pyarrow.string(),
@@ -268,11 +273,12 @@ def _write(trace: Trace, directory: Path) -> int:
     path = directory / f"{trace.label}.parquet"
     with parquet.ParquetWriter(path, schema, compression="snappy") as writer:
         for start in range(0, len(trace.rows), 1 << 16):
-            writer.write_table(_table(trace, start, schema, directory))
+            columns = _columns(trace, start, directory)
+            writer.write_table(pyarrow.Table.from_pydict(columns, schema=schema))
     return len(trace.rows)
 
 
-def _table(trace: Trace, start: int, schema: pyarrow.Schema, directory: Path) -> pyarrow.Table:
+def _columns(trace: Trace, start: int, directory: Path) -> dict[str, list[Any]]:
     rows = trace.rows[start : start + (1 << 16)]
     number = len(rows)
     is_rig = trace.short == 0
@@ -294,13 +300,15 @@ def _table(trace: Trace, start: int, schema: pyarrow.Schema, directory: Path) ->
     columns["version"] = [2] * number
     for name in INTS:
         columns[name] = [what.get(name, 0) for _time, _kind, what in rows]
-    return pyarrow.Table.from_pydict(columns, schema=schema)
+    return columns
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise BenchError("no pyarrow here: pip install 'stormcast[verify]'") from None
 
 
 def _label(short: int) -> str | None:
     return f"n{short - 0xA0}-1" if short else None
-
-
-if __name__ == "__main__":
-    told = [int(word) for word in sys.argv[2:]]
-    print(make(Path(sys.argv[1]) / "parquet", told[0], senders=told[1] if told[1:] else MEMBERS))
