@@ -30,6 +30,13 @@ JAVA: Final = 17
 """The oldest version of Java that Spark 4 runs on."""
 ROWS_PER_TASK: Final = 200_000
 """A sort of so many rows fits into the memory of a task on a laptop."""
+ROWS_PER_GIB: Final = 250_000
+"""So many rows leave room in a worker's memory for their tables as they are. Those of six times as
+many ended Java for want of memory, though Spark puts on disk what it counts as too much."""
+SERIALIZED: Final = "spark.stormcast.serialized"
+"""The setting of ours that says whether kept tables are serialized, which takes time and half of
+the memory."""
+_BITS_OF_MIB: Final = {"k": 30, "m": 20, "g": 10, "t": 0}
 SMALL: Final = 300_000
 """Up to so many rows, generating faster code takes longer than it saves."""
 FOR_FEW: Final = {
@@ -140,7 +147,7 @@ def spark_session(
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_LOGGING)
         builder = SparkSession.builder.appName(f"stormcast {who}").master(master)
-        asked = settings(master, rows, scratch, logging, lasts=lasts)
+        asked = settings(master, rows, scratch, logging, more=more or {}, lasts=lasts)
         archive = ClassArchive(_said_by(_java() or ""))
         asked["spark.driver.extraJavaOptions"] += f" {archive.options}"
         for key, value in (asked | dict(more or {})).items():
@@ -254,9 +261,15 @@ def _last_line(path: Path, error: Exception) -> str:
 
 
 def settings(
-    master: str, rows: int, scratch: str, logging: Path, *, lasts: bool = False
+    master: str,
+    rows: int,
+    scratch: str,
+    logging: Path,
+    *,
+    more: Mapping[str, str] | None = None,
+    lasts: bool = False,
 ) -> dict[str, str]:
-    """Return Spark's settings for this job."""
+    """Return Spark's settings for this job; those of memory in `more` count."""
     asked = {
         "spark.sql.session.timeZone": "UTC",
         # Constraints that Spark infers for a computed table name columns that it no longer has.
@@ -283,6 +296,9 @@ def settings(
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": scratch,
         }
+    of_worker = "spark.driver.memory" if master.startswith("local") else "spark.executor.memory"
+    memory = _mib((more or {}).get(of_worker) or asked.get(of_worker, "1g"))
+    asked[SERIALIZED] = str(rows > max(SMALL, ROWS_PER_GIB * memory >> 10)).lower()
     return asked
 
 
@@ -293,6 +309,16 @@ def _java_for(rows: int) -> str:
 def _for_many(rows: int) -> dict[str, str]:
     cores = len(os.sched_getaffinity(0))
     return {"spark.sql.shuffle.partitions": str(max(cores, -(-rows // ROWS_PER_TASK)))}
+
+
+def _mib(memory: str) -> int:
+    """Return the MiB of a size as Java writes it; 0 if it is none, which Spark then says."""
+    number, unit = memory[:-1], memory[-1:].lower()
+    if memory.isdigit():
+        number, unit = memory, "m"
+    if not number.isdigit() or unit not in _BITS_OF_MIB:
+        return 0
+    return int(number) << 20 >> _BITS_OF_MIB[unit]
 
 
 def _memory_mib() -> int:

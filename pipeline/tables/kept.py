@@ -11,6 +11,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from stormcast.pipeline.session import SERIALIZED
+
 T = TypeVar("T")
 
 
@@ -52,8 +54,12 @@ def keep(table: DataFrame) -> DataFrame:
         # In files that all hosts see: a worker that is lost takes nothing with it.
         kept = table.checkpoint()
     else:
-        # As they are: PySpark's own choice has Java serialize each row, and read it again.
-        kept = table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+        # As they are where there is room: else Java serializes each row, and reads it again.
+        is_serialized = table.sparkSession.conf.get(SERIALIZED, "false") == "true"
+        level = (
+            StorageLevel.MEMORY_AND_DISK if is_serialized else StorageLevel.MEMORY_AND_DISK_DESER
+        )
+        kept = table.localCheckpoint(storageLevel=level)
     return _nothing_like(kept) if _execution(kept).toRdd().isEmpty() else kept
 
 

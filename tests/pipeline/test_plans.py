@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions
 
-from stormcast.pipeline.session import FOR_FEW, SMALL, settings
+from stormcast.pipeline.session import FOR_FEW, SERIALIZED, SMALL, settings
 from stormcast.pipeline.tables.kept import given, keep
 
 if TYPE_CHECKING:
@@ -155,3 +155,39 @@ def test_java_has_room_for_all_that_a_batch_compiles() -> None:
     size = re.search(r"ReservedCodeCacheSize\s*=\s*(\d+)", said)
     assert size is not None
     assert int(size[1]) >= 128 << 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "master", "more", "are_serialized"),
+    [
+        (SMALL, "local[*]", {"spark.driver.memory": "1g"}, False),
+        (900_000, "local[2]", {"spark.driver.memory": "4g"}, False),
+        (1_100_000, "local[2]", {"spark.driver.memory": "4g"}, True),
+        (1_100_000, "local[2]", {"spark.driver.memory": "8192m"}, False),
+        (1_100_000, "local[2]", {"spark.driver.memory": "8192"}, False),
+        (400_000, "local[2]", {"spark.driver.memory": "1g"}, True),
+        (400_000, "local[2]", {"spark.driver.memory": "much"}, True),
+        (400_000, "spark://host:7077", {}, True),
+        (400_000, "spark://host:7077", {"spark.driver.memory": "16g"}, True),
+        (400_000, "spark://host:7077", {"spark.executor.memory": "2g"}, False),
+    ],
+)
+def test_tables_are_serialized_where_they_would_not_fit_into_the_memory_of_a_worker(
+    rows: int, master: str, more: dict[str, str], are_serialized: bool
+) -> None:
+    asked = settings(master, rows, "/nowhere", Path("/nowhere"), more=more)
+    assert asked[SERIALIZED] == str(are_serialized).lower()
+
+
+@pytest.mark.parametrize("is_serialized", [True, False])
+def test_kept_tables_are_as_the_session_says(spark: SparkSession, is_serialized: bool) -> None:
+    before = spark.conf.get(SERIALIZED)
+    spark.conf.set(SERIALIZED, str(is_serialized).lower())
+    try:
+        kept = keep(spark.range(3).withColumn("twice", functions.col("id") * 2))
+    finally:
+        spark.conf.set(SERIALIZED, before)
+    level = kept._jdf.queryExecution().logical().rdd().getStorageLevel()
+    assert level.deserialized() != is_serialized
+    assert level.useDisk()
+    assert [row.twice for row in kept.orderBy("id").collect()] == [0, 2, 4]
