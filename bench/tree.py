@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -36,10 +37,18 @@ class Cost(NamedTuple):
 def cost_of(command: Sequence[str]) -> tuple[Cost, str]:
     """Run a command, and return what it cost, and what it printed on stdout."""
     words = [sys.executable, "-m", "bench.tree", *command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 an argv of our own making
-    if done.returncode:
+    with subprocess.Popen(  # noqa: S603 an argv of our own making
+        words, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        try:
+            out, _none = running.communicate()
+        except BaseException:
+            # Who interrupts a bench ends all that it measures.
+            os.killpg(running.pid, signal.SIGTERM)
+            raise
+    if running.returncode:
         raise BenchError(f"{' '.join(command)}: cannot be measured, see above")
-    *printed, last = done.stdout.splitlines()
+    *printed, last = out.splitlines()
     return Cost(**json.loads(last)), "\n".join(printed)
 
 

@@ -29,7 +29,6 @@ class EventsByKind:
     def __init__(self, events: DataFrame) -> None:
         self.all = events
         self._narrow = events.drop(*_OF_MEMBERS)
-        self._parts: dict[str, Part] = {}
 
     @made_once
     def occurring(self) -> Occurring:

@@ -43,7 +43,7 @@ def keep(table: DataFrame) -> DataFrame:
     leaves out whatever is made of it. One that is kept already is returned as it is.
     """
     plan = _execution(table).optimizedPlan()
-    if plan.nodeName() == "LogicalRDD":
+    if plan.nodeName() == "LogicalRDD" and plan.rdd().isCheckpointed():
         return table
     if _has_no_rows(plan):
         return _nothing_like(table)

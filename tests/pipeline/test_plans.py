@@ -191,3 +191,12 @@ def test_kept_tables_are_as_the_session_says(spark: SparkSession, is_serialized:
     assert level.deserialized() != is_serialized
     assert level.useDisk()
     assert [row.twice for row in kept.orderBy("id").collect()] == [0, 2, 4]
+
+
+def test_only_what_is_kept_already_is_left_as_it_is(spark: SparkSession) -> None:
+    """Rows that Python has are a plan without steps, too, but made anew whenever they are read."""
+    rows = spark.createDataFrame(ROWS, SCHEMA)
+    kept = keep(rows)
+
+    assert kept is not rows
+    assert keep(kept) is kept

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,29 @@ def test_a_cost_has_what_the_command_printed_and_its_code() -> None:
     cost, said = cost_of([sys.executable, "-c", "print('one\\ntwo'); raise SystemExit(3)"])
 
     assert (cost.code, said.strip()) == (3, "one\ntwo")
+
+
+def test_who_interrupts_a_measurement_ends_what_it_has_started(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    sleeps = (
+        f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(str(os.getpid())); "
+        "time.sleep(60)"
+    )
+    measures = (
+        f"import sys; from bench.tree import cost_of; cost_of([sys.executable, '-c', {sleeps!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", measures], stderr=subprocess.DEVNULL) as running:
+        wait_until(lambda: told.exists() and told.read_text() != "")
+        running.send_signal(signal.SIGINT)
+        running.wait()
+    wait_until(lambda: not Path(f"/proc/{told.read_text()}").exists())
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def _cost(cpu: float, memory: int = 100) -> Cost:
