@@ -167,6 +167,7 @@ class _Drawing:
 
     def scenario(self) -> Scenario:
         storm = self._storm
+        loads = tuple(self._load(nth) for nth in range(self._dice.randint(*storm.loads)))
         return Scenario(
             name=f"{storm.name}-{self._number}",
             about=f"Window {self._number} of a soak.",
@@ -174,8 +175,8 @@ class _Drawing:
             needs=("multicast",),
             cluster=storm.cluster,
             network=storm.network,
-            workload=tuple(self._load(nth) for nth in range(self._dice.randint(*storm.loads))),
-            timeline=tuple(sorted(self._steps(), key=lambda step: step.at)),
+            workload=loads,
+            timeline=tuple(sorted(self._steps(loads), key=lambda step: step.at)),
             limits=storm.limits,
         )
 
@@ -206,7 +207,7 @@ class _Drawing:
             oob_every=dice.choice((0, 0, 0, 3, 10)),
         )
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self, loads: tuple[ScenarioLoad, ...]) -> Iterator[Step]:
         """Draw faults until the window is over: no more at once than the storm allows, and members
         that are down, held up or cut off only one at a time."""
         storm, dice = self._storm, self._dice
@@ -221,7 +222,7 @@ class _Drawing:
             lasting = min(dice.uniform(*storm.lasting), storm.window * 0.9 - at)
             if len(ends) < storm.at_once and at >= free_at[kind]:
                 nth += 1
-                yield from self._fault(kind, nth, at, lasting)
+                yield from self._fault(kind, nth, at, lasting, loads)
                 ends.append(at + lasting)
                 free_at |= self._bars(kind, at + lasting)
             at += dice.uniform(*storm.every)
@@ -238,11 +239,15 @@ class _Drawing:
             return {kind: inf}
         return {}
 
-    def _fault(self, kind: str, nth: int, at: float, lasting: float) -> Iterator[Step]:
+    def _fault(
+        self, kind: str, nth: int, at: float, lasting: float, loads: tuple[ScenarioLoad, ...]
+    ) -> Iterator[Step]:
         """Draw one fault. A setting that changes is set back: the next window begins with what the
         storm says."""
         cluster = self._storm.cluster
         action = KINDS[kind](self._dice, cluster)
+        if isinstance(action, faults.Forget):
+            action = self._of_a_connection(action, loads)
         has_end = not isinstance(action, SUDDEN)
         yield Step(
             at=round(at, 3),
@@ -254,3 +259,19 @@ class _Drawing:
             back = replace(action, value=usual_value(action, cluster))
             name = f"w{self._number}-set-back-{nth}"
             yield Step(at=round(at + lasting, 3), action=back, name=name)
+
+    def _of_a_connection(
+        self, forget: faults.Forget, loads: tuple[ScenarioLoad, ...]
+    ) -> faults.Forget:
+        """Return what forgets a connection that a load opens, if there is one: most pairs of
+        members have none."""
+        unicasts = [load for load in loads if load.do == "unicast"]
+        if not unicasts:
+            return forget
+        load = self._dice.choice(unicasts)
+        sender, receiver = load.sources[0], load.dests[0]
+        is_by_sender = forget.half == "sender" or (
+            forget.half == "both" and self._dice.random() < 0.5
+        )
+        member, peer = (sender, receiver) if is_by_sender else (receiver, sender)
+        return replace(forget, member=member, peer=peer)

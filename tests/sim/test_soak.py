@@ -560,6 +560,26 @@ def test_settings_that_change_and_rules_break_nothing(stack: str) -> None:
             bites[kind_of(step)] += window.run.bites.get(step.name or "", 0)
     assert bites["set-attribute"] >= 2
     assert bites["rule"] + bites["bandwidth"] > 10
+    assert bites["forget"] >= 1
+
+
+def test_who_forgets_has_something_to_forget() -> None:
+    """Whatever half, each `forget` is of a pair between which the window sends, if any does."""
+    storm, halves = storm_of("udp", kinds=("forget",), every=(0.5, 2.0)), Counter[str]()
+    for number in range(60):
+        scenario = storm.scenario(1, number)
+        pairs = {
+            (load.sources[0], load.dests[0]) for load in scenario.workload if load.do == "unicast"
+        }
+        for step in scenario.timeline:
+            assert isinstance(step.action, faults.Forget)
+            told = (step.action.member, step.action.peer)
+            as_sender, as_receiver = told in pairs, told[::-1] in pairs
+            if pairs:
+                fits = {"sender": as_sender, "receiver": as_receiver}
+                assert fits.get(step.action.half, as_sender or as_receiver)
+                halves[step.action.half] += 1
+    assert min(halves[half] for half in ("sender", "receiver", "both")) > 20
 
 
 def test_by_turns_members_run_other_protocols() -> None:
