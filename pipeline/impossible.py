@@ -165,6 +165,7 @@ _RIG: Final[dict[str, Mapping[str, _Field]]] = {
         "copies": _Field(_whole(0, _COPIES)),
         "attribute": _Field(_is_text),
         "late": _Field(_is_seconds),
+        "within": _Field(_is_seconds),
     },
     "probe": {
         "id": _Field(_is_text, is_needed=True),

@@ -130,8 +130,10 @@ def _is_excluded(sender: Member, receiver: Member, window: Window, time: float) 
 
 
 def _is_silent(member: Member, time: float) -> bool:
-    """Whether a member repairs nothing, and did not change that setting in this very moment."""
-    if any(abs(start - time) <= EPSILON for start, _interval in member.intervals):
+    """Whether a member surely repairs nothing: it did not change that setting in this moment."""
+    if abs(member.started - time) <= EPSILON:
+        return False
+    if any(span.start - EPSILON <= time <= span.end + EPSILON for span in member.changing):
         return False
     return member.repairs(time) is False
 

@@ -51,6 +51,7 @@ class Member:
 
     __slots__ = (
         "bounds",
+        "changing",
         "ended",
         "events",
         "historical",
@@ -84,6 +85,8 @@ class Member:
         self.intervals: list[tuple[float, float | None]] = []
         """Times, and the seconds between repairs of its multicast protocol from then on: None where
         the trace does not say; 0 or less: it never repairs."""
+        self.changing: list[Span] = []
+        """The times in which it changed that interval: nobody knows at which moment of them."""
         self.views: list[Installed] = []
         """The views of its group, in order, without views that a test handed in."""
         self.version = 0

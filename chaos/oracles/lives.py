@@ -86,6 +86,7 @@ def _change_settings(member: Member, step: FaultStep) -> None:
         return
     if member.intervals and name in ("", "xmit_interval"):
         member.intervals.append((step.time, _seconds(step.value)))
+        member.changing.append(Span(step.time, step.time + step.within))
 
 
 def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may say

@@ -50,6 +50,8 @@ class FaultStep(NamedTuple):
     value: Any
     late: float = 0.0
     """Seconds for which it may keep frames under way; 0: not told, or it keeps none."""
+    within: float = 0.0
+    """Seconds within which a member changed its setting; 0: at once."""
 
     @property
     def begins(self) -> bool:
@@ -230,6 +232,7 @@ def _fault_step(time: float, text: _Fields) -> FaultStep:
         attribute=_word(text, "attribute") or "",
         value=text.get("value"),
         late=_seconds(text, "late") or 0.0,
+        within=_seconds(text, "within") or 0.0,
     )
 
 

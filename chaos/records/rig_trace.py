@@ -21,6 +21,8 @@ from stormcast.node.trace.tracer import Tracer
 
 RIG: Final = 0
 """The short id under which the rig itself writes events."""
+UNCONFIRMED: Final = 1e9
+"""Seconds within which a change was made that nobody confirmed."""
 STANDSTILL: Final = "still-"
 """How the ids of pauses begin that no step ordered: the machine did not let a member run."""
 
@@ -98,11 +100,16 @@ class RigTrace:
         self._events: list[tuple[float, int, dict[str, Any]]] = []
         """Time, kind, and the other fields of each."""
 
-    def begin(self, at: float, step: TimedStep, member: int | None = None) -> None:
-        """Note that a fault begins, or that something is done to a member."""
+    def begin(
+        self, at: float, step: TimedStep, member: int | None = None, *, within: float = 0.0
+    ) -> None:
+        """Note that a fault begins, or that something is done to a member; a member that was asked
+        to change a setting did so within so many seconds."""
         if not isinstance(step.action, faults.Resume | faults.Consume):
             self.kinds.setdefault(step.fault, step.do)
         text = fault_text(step, "on", member)
+        if within and isinstance(step.action, faults.SetAttribute):
+            text["within"] = within
         self._keeping[step.fault] = text.get("late", 0.0)
         self._add(at, trace.FAULT, text)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from stormcast.chaos import faults
 from stormcast.chaos.backends.base import Backend, MemberError
 from stormcast.chaos.language.schedule import TimedStep
-from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.records.rig_trace import UNCONFIRMED, RigTrace
 from stormcast.chaos.session.effects import ONCE, Effects
 from stormcast.chaos.session.mailbox import Mailbox
 from stormcast.chaos.session.member_rules import MemberRules
@@ -202,9 +202,10 @@ class MemberFaults:
     def _beginning(self, step: TimedStep, name: str, before: str | None = None) -> Iterator[None]:
         """Record that a step begins by a request to its member, and that the fault before it ends.
         Where a member that starts does not answer yet, the mailbox asks again: it begins then."""
-        at, is_asked_again = self._backend.now(), False
+        at, within, is_asked_again = self._backend.now(), UNCONFIRMED, False
         try:
             yield
+            within = self._backend.now() - at
         except MemberError:
             is_asked_again = name in self._roster.joining
             raise
@@ -212,7 +213,7 @@ class MemberFaults:
             # Of any other that does not answer nobody knows whether it has heard.
             if not is_asked_again:
                 self._end_earlier(before, name, at)
-                self._rig.begin(at, step, self._roster.short(name))
+                self._rig.begin(at, step, self._roster.short(name), within=within)
 
     def _consume(self, fault: str, name: str) -> None:
         """Have an application go on, and record it now: until now a paused member had taken

@@ -118,14 +118,15 @@ def _never_sent(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _in_silence(tables: Tables, rows: DataFrame, member: str) -> DataFrame:
-    """Keep events while a member had switched retransmission off, and not just at that moment."""
+    """Keep events while a member had surely switched retransmission off: not those at a moment of
+    which nobody knows whether it came before the change."""
     was_silent = (F.col("silent_from") <= F.col("time") - words.EPSILON) & (
         F.col("silent_to") > F.col("time") + words.EPSILON
     )
     silences = tables.members.silences.select(
         "run",
         F.col("short_id").alias(member),
-        F.col("start").alias("silent_from"),
+        F.col("surely").alias("silent_from"),
         F.col("end").alias("silent_to"),
     )
     return rows.join(F.broadcast(silences), ["run", member], how="inner").where(was_silent)

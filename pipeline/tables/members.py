@@ -177,9 +177,9 @@ class MemberTables:
 
     @made_once
     def silences(self) -> DataFrame:
-        """Spans in which a member's multicast retransmission is off: run, short_id, start, end (by
-        any change of settings), `on_again` (infinite: it stays off). There is no row while its
-        `xmit_interval` is unknown."""
+        """Spans in which a member's multicast retransmission is off: run, short_id, start, `surely`
+        (when the change was made at the latest), end (by any change of settings), `on_again`
+        (infinite: it stays off). There is no row while its `xmit_interval` is unknown."""
         at_start = self.incarnations.select(
             "run",
             "short_id",
@@ -188,7 +188,12 @@ class MemberTables:
             F.explode(F.array(*(F.col("protocols")[name] for name in words.MULTICAST))).alias("it"),
         ).where(F.col("it").isNotNull())
         repairs_at_start = at_start.select(
-            "run", "short_id", "since", "step", F.col("it.xmit_interval").alias("interval")
+            "run",
+            "short_id",
+            "since",
+            F.col("since").alias("surely"),
+            "step",
+            F.col("it.xmit_interval").alias("interval"),
         )
         change = _changed_interval(self._rig.fault_events)
         changes = change.join(at_start.select("run", "short_id").distinct(), ["run", "short_id"])
@@ -204,6 +209,7 @@ class MemberTables:
                 "run",
                 "short_id",
                 F.col("since").alias("start"),
+                "surely",
                 F.coalesce("until", F.lit(words.INFINITY)).alias("end"),
                 F.coalesce("on_again", F.lit(words.INFINITY)).alias("on_again"),
             )
@@ -227,6 +233,7 @@ def _changed_interval(fault_events: DataFrame) -> DataFrame:
         "run",
         F.col("member").alias("short_id"),
         F.col("time").alias("since"),
+        (F.col("time") + F.coalesce("within", F.lit(0.0))).alias("surely"),
         F.col("number").alias("step"),
         F.when(
             is_known, F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")

@@ -14,7 +14,7 @@ from stormcast.pipeline.tables.kept import keep, made_once
 
 _FAULT: Final = """
     id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING,
-    value STRING, late DOUBLE
+    value STRING, late DOUBLE, within DOUBLE
 """
 _EXIT: Final = """
     name STRING, incarnation BIGINT, signal BIGINT, code BIGINT, ordered BOOLEAN, member BIGINT,

@@ -268,9 +268,14 @@ def a_loss_while_it_repairs_nothing(
 
 
 def sets_interval(
-    s: Story, value: object, *, name: str = "f2", attribute: str = "NAKACK2.xmit_interval"
+    s: Story,
+    value: object,
+    *,
+    name: str = "f2",
+    attribute: str = "NAKACK2.xmit_interval",
+    **more: object,
 ) -> Story:
-    s.fault("set-attribute", member="n1", attribute=attribute, value=value, name=name)
+    s.fault("set-attribute", member="n1", attribute=attribute, value=value, name=name, **more)
     return s.bites(1, name, "set-attribute")
 
 
@@ -1357,6 +1362,47 @@ def repair_is_switched_off_and_goes_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0)
     s.fault("set-attribute", member="n1", attribute="NAKACK2.xmit_interval", value=0)
     s.bites(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+
+
+def switches_repair_off(s: Story, *, asks_at: float) -> None:
+    """n1 is asked to at 2.0, and has done so half a second later."""
+    s.a_group().a_clean_cast().at(2.0)
+    s.fault("set-attribute", member="n1", attribute="NAKACK2.xmit_interval", value=0, within=0.5)
+    s.bites(1).casts(6).at(2.1).takes(6, who="n2").at(asks_at).asks(6).at(3.2).takes(6)
+
+
+@sound(protocols=nakack2())
+def repair_is_asked_for_before_it_is_surely_switched_off(s: Story) -> None:
+    switches_repair_off(s, asks_at=2.4)
+
+
+@broken(
+    "C1", protocols=nakack2(), witness=("n1#5 t=2.600 requested from n0 window 1 multicasts 6..6",)
+)
+def repair_is_asked_for_after_it_is_surely_switched_off(s: Story) -> None:
+    switches_repair_off(s, asks_at=2.6)
+
+
+@broken(
+    "C1", protocols=SILENT, witness=("n1#5 t=1.900 requested from n0 window 1 multicasts 6..6",)
+)
+def repair_is_asked_for_before_it_is_switched_on(s: Story) -> None:
+    s.a_group().a_clean_cast().at(1.5).casts(6).at(1.6).takes(6, who="n2").at(1.9).asks(6).at(2.0)
+    sets_interval(s, "500ms", within=0.5).at(3.2).takes(6)
+
+
+@sound(protocols=SILENT)
+def repair_is_asked_for_while_it_is_switched_on(s: Story) -> None:
+    s.a_group().a_clean_cast().at(1.5).casts(6).at(1.6).takes(6, who="n2").at(2.0)
+    sets_interval(s, "500ms", within=0.5).at(2.1).asks(6).at(3.2).takes(6)
+
+
+@sound(protocols=nakack2())
+def what_is_lost_while_repair_is_switched_off_is_excused(s: Story) -> None:
+    """It was sent when n1 may have repaired nothing any more, and n1 says that it misses it."""
+    s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0)
+    sets_interval(s, 0, within=0.5).at(2.2).casts(6, 10).at(5.0).alarms(6, 10)
 
 
 @sound(protocols=SILENT)

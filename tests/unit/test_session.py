@@ -23,6 +23,7 @@ from stormcast.chaos.language.schedule import TimedStep
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.records.rig_trace import UNCONFIRMED
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.plans import as_test_protocol, cluster_plan
 from stormcast.chaos.session.record import RunRecord
@@ -647,6 +648,38 @@ def test_what_one_that_starts_is_told_later_is_recorded_once(step: str, tmp_path
     ]
     assert begun[0] >= 0.7
     assert begun[1]["member"] != 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "within"), [("at once", None), ("late", 0.02), ("never", UNCONFIRMED)]
+)
+def test_of_a_change_of_settings_it_is_recorded_within_which_time_it_was_made(
+    answers: str, within: float | None, tmp_path: Path
+) -> None:
+    """A member is asked, and changes its setting before it answers: nobody knows when."""
+
+    class Slowly(Noting):
+        ahead = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.ahead
+
+        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
+            if target == "/attributes" and answers == "never":
+                raise MemberError("n1 does not answer")
+            if target == "/attributes" and answers == "late":
+                self.ahead = 0.02
+            return super().ask(name, method, target, body)
+
+    step = "set-attribute, member: n1, attribute: xmit_interval, value: 1s"
+    scenario = scenario_of(PAIR.replace("cut, from: n0, to: n1, for: 300ms", step))
+
+    run = play_it(scenario, tmp_path, Slowly())
+
+    told = [(at, json.loads(text)) for kind, at, text in rig_events(run) if kind == FAULT]
+    ((at, change),) = ((at, text) for at, text in told if text["do"] == "set-attribute")
+    assert at - run.evidence.begin == pytest.approx(0.5)
+    assert change.get("within") == (within and pytest.approx(within))
 
 
 @pytest.mark.parametrize("last", ["leave", "crash"])
