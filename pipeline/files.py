@@ -160,4 +160,4 @@ def read(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
     if not files:
         return spark.createDataFrame([], EVENTS)
     paths = (_GLOB.sub(r"\\\1", str(trace.path)) for trace in files)
-    return spark.read.schema(EVENTS).parquet(*paths).coalesce(1)
+    return spark.read.schema(EVENTS).parquet(*paths)

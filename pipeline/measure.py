@@ -42,7 +42,7 @@ from stormcast.pipeline.rows import (
     ViewRow,
 )
 from stormcast.pipeline.side_by_side import side_by_side
-from stormcast.pipeline.tables.kept import given
+from stormcast.pipeline.tables.kept import given, keep
 
 BINS: Final = 120
 """The approximate number of bins of charts over time."""
@@ -141,13 +141,9 @@ def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
     extents = dict.fromkeys(runs, _Extent(0, None, None, None, None))
     for row in metrics.extents(events).collect():
         extents[row["run"]] = _Extent(*row[1:])
-    timed = metrics.since(events, _grids(events, extents)).persist()
-    delivered = metrics.deliveries(timed).persist()
-    try:
-        return _measured(timed, delivered, extents)
-    finally:
-        delivered.unpersist()
-        timed.unpersist()
+    every = metrics.since(events, _grids(events, extents))
+    timed = keep(metrics.shown(every))
+    return _measured(every, timed, keep(metrics.deliveries(timed)), extents)
 
 
 def measure_in_halves(events: DataFrame, runs: Runs) -> tuple[dict[str, Metrics], dict[str, str]]:
@@ -189,7 +185,7 @@ def _grids(events: DataFrame, extents: Mapping[str, _Extent]) -> DataFrame:
 
 
 def _measured(
-    events: DataFrame, delivered: DataFrame, extents: Mapping[str, _Extent]
+    every: DataFrame, events: DataFrame, delivered: DataFrame, extents: Mapping[str, _Extent]
 ) -> dict[str, Metrics]:
     spark = events.sparkSession
     rows = side_by_side(
@@ -198,7 +194,7 @@ def _measured(
             "traffic": lambda: _collect(metrics.traffic(events)),
             "latencies": lambda: _collect(metrics.latencies(delivered)),
             "noted": lambda: _collect(metrics.noted(events)),
-            "lives": lambda: _collect(metrics.lives(events)),
+            "lives": lambda: _collect(metrics.lives(every)),
             "installed": lambda: _collect(metrics.installed(events, VIEWS)),
             "pairs": lambda: _collect(metrics.pairs(events)),
         },

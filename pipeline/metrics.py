@@ -20,6 +20,7 @@ TRAFFIC: Final = ("sent", "delivered", "retransmitted", "requested", "acked")
 """Kinds of events of the traffic between two members."""
 BUSY: Final = (*TRAFFIC, "view", "fault", "suspect", "skipped", "alarm", "blocked")
 """Kinds of events that are worth showing; gauges and heartbeats go on until the end of a run."""
+_SHOWN: Final = (*TRAFFIC, "view", "blocked", "unblocked")
 _MEASURED: Final = (
     *("run", "short_id", "member", "name", "number", "time", "kind", "protocol", "stream", "peer"),
     *("peer_member", "conn", "count", "lo", "hi", "digest", "text"),
@@ -59,6 +60,12 @@ def since(events: DataFrame, runs: DataFrame) -> DataFrame:
         .withColumn("fine_bin", F.floor(at / F.col("fine_width")).cast("int"))
         .drop("origin", "width", "fine_width")
     )
+
+
+def shown(events: DataFrame) -> DataFrame:
+    """Return the events that charts and figures are of: without those of the application, which are
+    most of all."""
+    return events.where(F.col("kind").isin(*_SHOWN) | _is_noted())
 
 
 def peer_label() -> Column:
@@ -294,8 +301,11 @@ def sequences(events: DataFrame, chosen: DataFrame) -> DataFrame:
 
 def noted(events: DataFrame) -> DataFrame:
     """Return the records of the rig: about as many as the scenario has steps."""
-    is_rigs = (F.col("short_id") == RIG) & F.col("text").isNotNull()
-    return events.where(is_rigs).select("run", "kind", "at", "text")
+    return events.where(_is_noted()).select("run", "kind", "at", "text")
+
+
+def _is_noted() -> Column:
+    return (F.col("short_id") == RIG) & F.col("text").isNotNull()
 
 
 def installed(events: DataFrame, most: int) -> DataFrame:

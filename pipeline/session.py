@@ -59,8 +59,10 @@ _LONGER_JAVA: Final = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
-"""One that ends within a minute compiles at its best what it calls for each row, and little else:
-at four times the calls of a Java that lasts."""
+"""One that ends within minutes compiles at its best what it calls for each row, and little else: at
+four times the calls of a Java that lasts."""
+_FOR_MANY_JAVA: Final = f"-XX:+UseParallelGC -XX:ReservedCodeCacheSize=512m {_LONGER_JAVA}"
+"""Each plan is code of its own, and what is compiled for it is not thrown out for the next one."""
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -288,6 +290,9 @@ def settings(
     if rows <= SMALL:
         asked["spark.driver.extraJavaOptions"] += f" {_FOR_FEW_JAVA}"
         asked["spark.driver.extraJavaOptions"] += "" if lasts else f" {_java_for(rows)}"
+    else:
+        asked["spark.driver.extraJavaOptions"] += f" {_FOR_MANY_JAVA}"
+        asked["spark.executor.extraJavaOptions"] = _FOR_MANY_JAVA
     if master.startswith("local"):
         # On one machine all work is done in the driver, and needs no network.
         asked |= {

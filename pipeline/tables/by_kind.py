@@ -14,7 +14,7 @@ from stormcast.pipeline.tables.records import is_kind
 FEW: Final = 20_000
 """Up to so many events, to look through all of them is cheaper than to plan for their parts."""
 MANY: Final = 300_000
-"""From so many events on, nothing is kept twice."""
+"""From so many events on, only what is rare is kept twice."""
 LARGE_SHARE: Final = 0.03
 """A kind with such a share of all events is a table by itself."""
 
@@ -37,38 +37,44 @@ class EventsByKind:
 
     def of(self, *kinds: str) -> DataFrame:
         """Return the events of these kinds, without what they say of their members."""
-        parts = self._part_of
-        if not parts:
+        large = [kind for kind in kinds if kind in self._large]
+        rare = [kind for kind in kinds if kind not in self._large]
+        if not self._large:
             return self._narrow.where(is_kind(*kinds))
-        asked = dict.fromkeys(parts.get(kind, self._rest) for kind in kinds)
-        return reduce(DataFrame.union, [part.of(kinds) for part in asked])
+        if self._counted < MANY:
+            parts = [self._large[kind].events for kind in dict.fromkeys(large)]
+        else:
+            parts = [self._narrow.where(is_kind(*large))] if large else []
+        if rare:
+            parts.append(self._rare.events.where(is_kind(*rare)))
+        return reduce(DataFrame.union, parts)
 
     @made_once
-    def _part_of(self) -> dict[str, Part]:
-        """By kind, the part that has its events; nothing if there are no parts."""
-        counts = self.occurring.counts
-        total = sum(counts.values())
-        if not FEW < total < MANY:
+    def _counted(self) -> int:
+        return sum(self.occurring.counts.values())
+
+    @made_once
+    def _large(self) -> dict[str, Part]:
+        """By large kind, its events; nothing if there are no parts."""
+        if self._counted <= FEW:
             return {}
-        large = [kind for kind, count in counts.items() if count >= LARGE_SHARE * total]
-        return {kind: Part(self._narrow.where(is_kind(kind)), alone=True) for kind in large}
+        least = LARGE_SHARE * self._counted
+        kinds = [kind for kind, count in self.occurring.counts.items() if count >= least]
+        return {kind: Part(self._narrow.where(is_kind(kind))) for kind in kinds}
 
     @made_once
-    def _rest(self) -> Part:
-        return Part(self._narrow.where(~is_kind(*self._part_of)), alone=False)
+    def _rare(self) -> Part:
+        """The events of all other kinds."""
+        return Part(self._narrow.where(~is_kind(*self._large)))
 
 
 class Part:
-    """The events of one kind, or of all rare ones."""
+    """Some of the events, kept when they are first read."""
 
-    def __init__(self, events: DataFrame, *, alone: bool) -> None:
+    def __init__(self, events: DataFrame) -> None:
         self._events = events
-        self._is_alone = alone
 
     @made_once
-    def _kept(self) -> DataFrame:
+    def events(self) -> DataFrame:
+        """All of them."""
         return keep(self._events)
-
-    def of(self, kinds: tuple[str, ...]) -> DataFrame:
-        """Return its events of these kinds."""
-        return self._kept if self._is_alone else self._kept.where(is_kind(*kinds))

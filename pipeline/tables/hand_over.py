@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
@@ -25,6 +25,8 @@ INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
 _MESSAGE: Final = ("run", "source", "dest", "protocol", "conn", "first")
 NEVER: Final = (1 << 63) - 1
 """Stands for the number of an event that never came."""
+_OVER: Final = -1
+"""Stands for the number of an event after the last one of a side."""
 UNSAID_SECONDS: Final = 0.5
 """In so many seconds before the end of a run, hand-overs may be missing from traces."""
 _SIDE: Final = ("number", "time", "first", "last", "place")
@@ -107,17 +109,18 @@ def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFr
         .rangeBetween(Window.unboundedPreceding, Window.currentRow)
     )
     plain = moves.where(~F.col("is_large")).select(*INCOMING, "is_handed", *_SIDE)
+    plain = plain.unionByName(_ends(moves), allowMissingColumns=True)
+    differing = _differing(plain, upto)
     both = (
-        plain.unionByName(_ends(moves), allowMissingColumns=True)
+        plain.join(differing, [*INCOMING], how="left_semi")
         .withColumn("due", F.last(F.when(~F.col("is_handed"), side), True).over(upto))
         .withColumn("given", F.last(F.when(F.col("is_handed"), side), True).over(upto))
     )
-    is_due, is_given = F.col("due.number").isNotNull(), F.col("given.number").isNotNull()
-    is_late = F.coalesce(F.col("due.number") > F.col("given.number"), F.lit(False))
-    what = (
-        F.when(is_given & (~is_due | is_late), "undelivered")
-        .when(is_given & is_due & (_at("given") != _at("due")), "other")
-        .when(is_due & ~is_given, "left over")
+    what = _what(
+        F.col("due.number"),
+        F.col("due.first") - F.col("due.place"),
+        F.col("given.number"),
+        F.col("given.first") - F.col("given.place"),
     )
     found = (
         both.withColumn("what", what)
@@ -139,6 +142,40 @@ def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFr
         owed.where(F.col("what") == "left over")
     )
     return _as_faults(moves, keep(judged))
+
+
+def _differing(sides: DataFrame, upto: WindowSpec) -> DataFrame:
+    """Return the connections whose sides differ anywhere. Most do not, and to know that of millions
+    of ranges takes a number and an offset of each side, in place of all that shows a difference."""
+    # A side that is over has no number, which must not be taken for that of its last range.
+    told = {
+        "number": F.coalesce("number", F.lit(_OVER)),
+        "offset": F.coalesce(F.col("first") - F.col("place"), F.lit(0)),
+    }
+    last = {
+        f"{side}_{name}": F.last(F.when(is_of_side, value), True).over(upto)
+        for side, is_of_side in (("due", ~F.col("is_handed")), ("given", F.col("is_handed")))
+        for name, value in told.items()
+    }
+    what = _what(
+        F.nullif(F.col("due_number"), F.lit(_OVER)),
+        F.col("due_offset"),
+        F.nullif(F.col("given_number"), F.lit(_OVER)),
+        F.col("given_offset"),
+    )
+    return keep(sides.withColumns(last).where(what.isNotNull()).select(*INCOMING).distinct())
+
+
+def _what(due: Column, due_offset: Column, given: Column, given_offset: Column) -> Column:
+    """Return how the sides differ at a place, by the numbers of the events that reached it, and by
+    how far their seqnos are above it; null: they do not."""
+    is_due, is_given = due.isNotNull(), given.isNotNull()
+    is_late = F.coalesce(due > given, F.lit(False))
+    return (
+        F.when(is_given & (~is_due | is_late), "undelivered")
+        .when(is_given & is_due & (given_offset != due_offset), "other")
+        .when(is_due & ~is_given, "left over")
+    )
 
 
 def _said_until(runs: DataFrame) -> DataFrame:

@@ -53,11 +53,14 @@ def _event(spark: SparkSession, kind: str, number: int) -> tuple[Any, ...]:
     ],
     ids="-".join,
 )
-@pytest.mark.parametrize("few", [0, 1000], ids=["in parts", "in one"])
+@pytest.mark.parametrize(
+    ("few", "many"), [(0, 1000), (0, 1), (1000, 2000)], ids=["in parts", "rare apart", "in one"]
+)
 def test_of_some_kinds_there_is_each_event_once(
-    events: DataFrame, kinds: tuple[str, ...], few: int, monkeypatch: pytest.MonkeyPatch
+    events: DataFrame, kinds: tuple[str, ...], few: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_kind, "FEW", few)
+    monkeypatch.setattr(by_kind, "MANY", many)
     found = EventsByKind(events).of(*kinds)
 
     assert "wall_time" not in found.columns
@@ -67,13 +70,13 @@ def test_of_some_kinds_there_is_each_event_once(
     assert len(told) == sum(COUNTS.get(kind, 0) for kind in kinds)
 
 
-def test_only_what_is_neither_small_nor_large_is_kept_in_parts(
+def test_of_many_events_only_what_is_rare_is_kept_twice(
     events: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rare kinds are together."""
+    """And of few nothing is. Rare kinds are together."""
     asked: list[int] = []
     monkeypatch.setattr(by_kind, "keep", lambda table: (asked.append(1), keep(table))[1])
-    for few, many, parts in ((1000, 10_000, 0), (0, 50, 0), (0, 10_000, 3)):
+    for few, many, parts in ((1000, 10_000, 0), (0, 50, 1), (0, 10_000, 3)):
         monkeypatch.setattr(by_kind, "FEW", few)
         monkeypatch.setattr(by_kind, "MANY", many)
         asked.clear()

@@ -40,6 +40,15 @@ def tables(for_many: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     return Tables(files.read(for_many, files.find(directory)))
 
 
+def test_many_events_are_read_and_kept_in_several_parts(
+    for_many: SparkSession, tmp_path: Path
+) -> None:
+    """Else one core, of one worker, would have all that is made of them."""
+    make(tmp_path / "run" / "parquet", 10_000)
+    events = files.read(for_many, files.find(tmp_path / "run" / "parquet"))
+    assert keep(events).rdd.getNumPartitions() > 1
+
+
 def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
 
     plans: dict[str, str] = {}
