@@ -50,7 +50,10 @@ FOR_FEW: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Where planning costs more than the work."""
-_FOR_FEW_JAVA: Final = "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=192m"
+_FOR_FEW_JAVA: Final = "-XX:ReservedCodeCacheSize=240m -XX:NewSize=192m"
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_READS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Variables with more flags for any Java."""
 _SHORT: Final = 40_000
 """Up to so many rows, Java ends within seconds."""
 _SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.25"
@@ -61,7 +64,7 @@ _LONGER_JAVA: Final = (
 )
 """One that ends within minutes compiles at its best what it calls for each row, and little else: at
 four times the calls of a Java that lasts."""
-_FOR_MANY_JAVA: Final = f"-XX:+UseParallelGC -XX:ReservedCodeCacheSize=512m {_LONGER_JAVA}"
+_FOR_MANY_JAVA: Final = f"-XX:ReservedCodeCacheSize=512m {_LONGER_JAVA}"
 """Each plan is code of its own, and what is compiled for it is not thrown out for the next one."""
 _LOGGING: Final = """\
 rootLogger.level = error
@@ -292,7 +295,9 @@ def settings(
         asked["spark.driver.extraJavaOptions"] += "" if lasts else f" {_java_for(rows)}"
     else:
         asked["spark.driver.extraJavaOptions"] += f" {_FOR_MANY_JAVA}"
-        asked["spark.executor.extraJavaOptions"] = _FOR_MANY_JAVA
+        # Before what a site says of its executors, whose pods may have little room for code.
+        asked["spark.executor.defaultJavaOptions"] = _LONGER_JAVA
+    asked["spark.driver.extraJavaOptions"] += f" {_collector(rows, more or {})}"
     if master.startswith("local"):
         # On one machine all work is done in the driver, and needs no network.
         asked |= {
@@ -305,6 +310,16 @@ def settings(
     memory = _mib((more or {}).get(of_worker) or asked.get(of_worker, "1g"))
     asked[SERIALIZED] = str(rows > max(SMALL, ROWS_PER_GIB * memory >> 10)).lower()
     return asked
+
+
+def _collector(rows: int, more: Mapping[str, str]) -> str:
+    """Return the flag of the garbage collector that takes the least CPU; none where another is
+    named, as Java takes no two."""
+    named = [os.environ.get(name, "") for name in _JAVA_READS]
+    named.append(more.get("spark.driver.defaultJavaOptions", ""))
+    if any(map(_COLLECTOR.search, named)):
+        return ""
+    return "-XX:+UseSerialGC" if rows <= SMALL else "-XX:+UseParallelGC"
 
 
 def _java_for(rows: int) -> str:

@@ -94,6 +94,8 @@ VERIFIER: Final = "VERIFY_SUSPECT2"
 
 EPSILON: Final = 1e-6
 """Times that differ by at most so many seconds count as equal: sums of floats are not exact."""
+UNCONFIRMED: Final = 1e9
+"""Seconds within which a change was made that nobody confirmed."""
 CLOCKS_AGREE: Final = 0.5
 """Clocks that differ by at most so many seconds count as one: a machine's wall clock may step."""
 INFINITY: Final = float("inf")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import Member, Span
-from stormcast.chaos.oracles.rig_record import FaultStep
+from stormcast.chaos.oracles.rig_record import UNCONFIRMED, FaultStep
 from stormcast.node.core import wire
 from stormcast.node.core.errors import NodeError
 from stormcast.node.reading.quantities import SETTING_DURATION
@@ -85,7 +85,11 @@ def _change_settings(member: Member, step: FaultStep) -> None:
     if step.attribute and not protocol.startswith(_MULTICAST_NAMES):
         return
     if member.intervals and name in ("", "xmit_interval"):
-        member.intervals.append((step.time, _seconds(step.value)))
+        seconds = _seconds(step.value)
+        # A change that nobody confirmed may not have been made: it blames nobody, and so only
+        # counts if it is an excuse.
+        if step.within < UNCONFIRMED or (seconds is not None and seconds <= 0):
+            member.intervals.append((step.time, seconds))
         member.changing.append(Span(step.time, step.time + step.within))
 
 

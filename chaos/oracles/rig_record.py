@@ -22,6 +22,8 @@ _NEVER_COUNTED: Final = frozenset({DIED, "network", "resume", "consume"})
 """What is told as a fault and is none, or undoes one."""
 STANDSTILL: Final = "still-"
 """How the ids of pauses begin that no step ordered: the machine did not let a member run."""
+UNCONFIRMED: Final = 1e9
+"""Seconds within which a change was made that nobody confirmed."""
 _MOST_COPIES: Final = 1_000_000
 """More copies of a frame than any fault makes."""
 _MOST_SHORT: Final = (1 << 32) - 1

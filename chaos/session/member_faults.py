@@ -51,6 +51,8 @@ class MemberFaults:
         self._down: dict[str, str] = {}
         """By member that is down or leaves: the first fault that ended it, or found it down by no
         fault. Only its end starts the member."""
+        self._first_asked: dict[str, float] = {}
+        """By fault: when a member that starts was first asked for what it does later."""
         self._awaited: dict[str, TimedStep] = {}
         """Steps that start members which have not left yet."""
 
@@ -201,8 +203,11 @@ class MemberFaults:
     @contextmanager
     def _beginning(self, step: TimedStep, name: str, before: str | None = None) -> Iterator[None]:
         """Record that a step begins by a request to its member, and that the fault before it ends.
-        Where a member that starts does not answer yet, the mailbox asks again: it begins then."""
+        Where a member that starts does not answer yet, the mailbox asks again: it begins then. But
+        a setting may have been changed by the first request, as one in a socket is read later."""
         at, within, is_asked_again = self._backend.now(), UNCONFIRMED, False
+        if isinstance(step.action, faults.SetAttribute):
+            at = self._first_asked.pop(step.fault, at)
         try:
             yield
             within = self._backend.now() - at
@@ -211,7 +216,9 @@ class MemberFaults:
             raise
         finally:
             # Of any other that does not answer nobody knows whether it has heard.
-            if not is_asked_again:
+            if is_asked_again:
+                self._first_asked[step.fault] = at
+            else:
                 self._end_earlier(before, name, at)
                 self._rig.begin(at, step, self._roster.short(name), within=within)
 

@@ -126,8 +126,8 @@ def _in_silence(tables: Tables, rows: DataFrame, member: str) -> DataFrame:
     silences = tables.members.silences.select(
         "run",
         F.col("short_id").alias(member),
-        F.col("surely").alias("silent_from"),
-        F.col("end").alias("silent_to"),
+        F.col("surely_from").alias("silent_from"),
+        F.col("surely_to").alias("silent_to"),
     )
     return rows.join(F.broadcast(silences), ["run", member], how="inner").where(was_silent)
 

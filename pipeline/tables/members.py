@@ -177,9 +177,9 @@ class MemberTables:
 
     @made_once
     def silences(self) -> DataFrame:
-        """Spans in which a member's multicast retransmission is off: run, short_id, start, `surely`
-        (when the change was made at the latest), end (by any change of settings), `on_again`
-        (infinite: it stays off). There is no row while its `xmit_interval` is unknown."""
+        """Spans in which a member's multicast retransmission may be off: run, short_id, start, end
+        (by any change of settings), `on_again` (infinite: it stays off); between `surely_from` and
+        `surely_to` it is. There is no row while its `xmit_interval` is unknown."""
         at_start = self.incarnations.select(
             "run",
             "short_id",
@@ -191,17 +191,22 @@ class MemberTables:
             "run",
             "short_id",
             "since",
-            F.col("since").alias("surely"),
+            F.col("since").alias("made_by"),
+            F.lit(True).alias("is_made"),
             "step",
             F.col("it.xmit_interval").alias("interval"),
         )
         change = _changed_interval(self._rig.fault_events)
         changes = change.join(at_start.select("run", "short_id").distinct(), ["run", "short_id"])
-        in_turn = Window.partitionBy("run", "short_id").orderBy("since", "step")
-        backwards = Window.partitionBy("run", "short_id").orderBy(F.desc("since"), F.desc("step"))
+        # A member may be asked before it has recorded its start: what it was asked for counts.
+        in_turn = Window.partitionBy("run", "short_id").orderBy("step")
+        backwards = Window.partitionBy("run", "short_id").orderBy(F.desc("step"))
         is_on = F.coalesce(F.col("interval") > 0, F.lit(True))
         return keep(
             repairs_at_start.unionByName(changes)
+            .withColumn("surely_from", F.max("made_by").over(in_turn))
+            .withColumn("asked_next", F.lead("since").over(in_turn))
+            .where(F.col("is_made"))
             .withColumn("until", F.lead("since").over(in_turn))
             .withColumn("on_again", F.last(F.when(is_on, F.col("since")), True).over(backwards))
             .where(F.col("interval") <= 0)
@@ -209,7 +214,8 @@ class MemberTables:
                 "run",
                 "short_id",
                 F.col("since").alias("start"),
-                "surely",
+                "surely_from",
+                F.coalesce("asked_next", F.lit(words.INFINITY)).alias("surely_to"),
                 F.coalesce("until", F.lit(words.INFINITY)).alias("end"),
                 F.coalesce("on_again", F.lit(words.INFINITY)).alias("on_again"),
             )
@@ -217,13 +223,19 @@ class MemberTables:
 
 
 def _changed_interval(fault_events: DataFrame) -> DataFrame:
-    """Return the changes of a member's multicast `xmit_interval`; null if the value is unknown."""
+    """Return the changes of a member's multicast `xmit_interval`; null if the value is unknown.
+    One that nobody confirmed may not have been made: it blames nobody, and so only counts
+    (`is_made`) if it is an excuse."""
     attribute = F.coalesce("attribute", F.lit(""))
     name = F.substring_index(attribute, ".", -1)
     is_interval = name.isin("", "xmit_interval")
     # Without a protocol an attribute is one of unicast; without an attribute it may be any.
     is_of_group = (attribute == "") | attribute.rlike(rf"^({'|'.join(words.MULTICAST)}).*\.")
     is_known = F.col("value").rlike(r"^\s*(-?[0-9.]+|[0-9.]+\s*(us|ms|s|min|h))\s*$")
+    interval = F.when(
+        is_known, F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")
+    )
+    within = F.coalesce("within", F.lit(0.0))
     return fault_events.where(
         (F.col("do") == words.CHANGES_SETTINGS)
         & (F.col("phase") == "on")
@@ -233,9 +245,8 @@ def _changed_interval(fault_events: DataFrame) -> DataFrame:
         "run",
         F.col("member").alias("short_id"),
         F.col("time").alias("since"),
-        (F.col("time") + F.coalesce("within", F.lit(0.0))).alias("surely"),
+        (F.col("time") + within).alias("made_by"),
+        ((within < words.UNCONFIRMED) | F.coalesce(interval <= 0, F.lit(False))).alias("is_made"),
         F.col("number").alias("step"),
-        F.when(
-            is_known, F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")
-        ).alias("interval"),
+        interval.alias("interval"),
     )

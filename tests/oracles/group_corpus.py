@@ -6,12 +6,13 @@ in window 2, n2 in window 3.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from stormcast.node import trace
 from stormcast.node.core import wire
 from tests.oracles.corpus import CASES, broken, sound
-from tests.oracles.story import Story
+from tests.oracles.story import IDS, Story
 
 __all__ = ["CASES"]
 
@@ -1395,6 +1396,45 @@ def repair_is_asked_for_before_it_is_switched_on(s: Story) -> None:
 def repair_is_asked_for_while_it_is_switched_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(1.5).casts(6).at(1.6).takes(6, who="n2").at(2.0)
     sets_interval(s, "500ms", within=0.5).at(2.1).asks(6).at(3.2).takes(6)
+
+
+@sound(protocols=nakack2())
+def repair_is_asked_for_after_a_change_that_nobody_confirmed(s: Story) -> None:
+    """The first change may still wait in the member's socket, and undo the second."""
+    s.a_group().a_clean_cast().at(2.0)
+    sets_interval(s, "500ms", name="f1", within=1e9).at(3.0)
+    sets_interval(s, 0, within=0.01).casts(6).at(3.1).takes(6, who="n2").at(4.1).asks(6)
+    s.at(4.2).takes(6)
+
+
+@sound(protocols=nakack2())
+def repair_is_asked_for_within_the_first_of_two_changes(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    sets_interval(s, 0, name="f1", within=1.0).casts(6).at(2.1).takes(6, who="n2").at(2.5)
+    sets_interval(s, 0).at(2.7).asks(6).at(3.2).takes(6)
+
+
+@sound(protocols=SILENT)
+def what_is_lost_is_excused_where_nobody_confirmed_that_it_repairs(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0)
+    sets_interval(s, "500ms", within=1e9).at(2.2).casts(6, 10).at(5.0).alarms(6, 10)
+
+
+@sound(protocols=SILENT)
+def repair_is_asked_for_where_nobody_confirmed_that_there_is_some(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    sets_interval(s, "500ms", within=1e9).casts(6).at(3.1).takes(6, who="n2").asks(6)
+    s.at(3.2).takes(6)
+
+
+@sound(protocols=SILENT)
+def a_member_is_asked_to_repair_before_it_has_recorded_its_start(s: Story) -> None:
+    s.a_group().a_clean_cast().at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+    told = {"id": "f1", "do": "set-attribute", "phase": "on", "member": IDS["n1"], "value": "500ms"}
+    told["attribute"] = "NAKACK2.xmit_interval"
+    s.rig.record(trace.FAULT, -0.001, text=json.dumps(told))
+    s.bites(1, "f1", "set-attribute")
 
 
 @sound(protocols=nakack2())

@@ -139,16 +139,13 @@ def test_a_list_is_the_same_however_it_is_made(spark: SparkSession, values: list
     assert str(java.java.util.ArrayList(values)) == str(values)
 
 
-@pytest.mark.parametrize(
-    ("rows", "whose", "least"),
-    [(SMALL, "driver", 128), (SMALL + 1, "driver", 512), (SMALL + 1, "executor", 512)],
-)
-def test_java_has_room_for_all_that_a_batch_compiles(rows: int, whose: str, least: int) -> None:
+@pytest.mark.parametrize(("rows", "least"), [(SMALL, 128), (SMALL + 1, 512)])
+def test_java_has_room_for_all_that_a_batch_compiles(rows: int, least: int) -> None:
     """With the simple compiler alone it has 48 MB, which the 53 runs of a chaos-test fill: then it
     compiles no more, and says so among the words for the user. What is compiled for millions of
     events fills the usual 240 MB, is thrown out, and compiled again."""
     asked = settings("local[*]", rows, "/nowhere", Path("/nowhere"))
-    flags = asked[f"spark.{whose}.extraJavaOptions"].split()
+    flags = asked["spark.driver.extraJavaOptions"].split()
     java = shutil.which("java")
     assert java is not None
     said = subprocess.run(
@@ -160,6 +157,23 @@ def test_java_has_room_for_all_that_a_batch_compiles(rows: int, whose: str, leas
     size = re.search(r"ReservedCodeCacheSize\s*=\s*(\d+)", said)
     assert size is not None
     assert int(size[1]) >= least << 20
+
+
+@pytest.mark.parametrize("rows", [SMALL, SMALL + 1])
+def test_java_is_not_asked_for_two_garbage_collectors(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not start."""
+
+    def flags(more: dict[str, str]) -> str:
+        asked = settings("local[*]", rows, "/nowhere", Path("/nowhere"), more=more)
+        return asked["spark.driver.extraJavaOptions"]
+
+    other = "-Xlog:disable -XX:+UseG1GC"
+    assert "GC" in flags({})
+    assert "GC" not in flags({"spark.driver.defaultJavaOptions": other})
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", other)
+    assert "GC" not in flags({})
 
 
 @pytest.mark.parametrize(

@@ -623,13 +623,16 @@ class Slow(Noting):
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("step", "at_least"),
     [
-        "stall, member: n2, for: 2s",
-        "set-attribute, member: n2, attribute: xmit_interval, value: 1s",
+        ("stall, member: n2, for: 2s", 0.7),
+        # It may have read the first request late.
+        ("set-attribute, member: n2, attribute: xmit_interval, value: 1s", 0.3),
     ],
 )
-def test_what_one_that_starts_is_told_later_is_recorded_once(step: str, tmp_path: Path) -> None:
+def test_what_one_that_starts_is_told_later_is_recorded_once(
+    step: str, at_least: float, tmp_path: Path
+) -> None:
     steps = f"""
   - {{at: 200ms, do: join, member: n2}}
   - {{at: 300ms, name: told, do: {step}}}"""
@@ -646,7 +649,8 @@ def test_what_one_that_starts_is_told_later_is_recorded_once(step: str, tmp_path
         for at, told in events
         if (told["id"], told["phase"]) == ("told", "on")
     ]
-    assert begun[0] >= 0.7
+    assert begun[0] >= at_least
+    assert begun[0] + begun[1].get("within", 0.0) >= 0.7
     assert begun[1]["member"] != 0
 
 
