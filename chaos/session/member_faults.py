@@ -52,7 +52,7 @@ class MemberFaults:
         """By member that is down or leaves: the first fault that ended it, or found it down by no
         fault. Only its end starts the member."""
         self._first_asked: dict[str, float] = {}
-        """By fault: when a member that starts was first asked for what it does later."""
+        """By fault: when a member that starts was first asked to change a setting."""
         self._awaited: dict[str, TimedStep] = {}
         """Steps that start members which have not left yet."""
 
@@ -206,7 +206,8 @@ class MemberFaults:
         Where a member that starts does not answer yet, the mailbox asks again: it begins then. But
         a setting may have been changed by the first request, as one in a socket is read later."""
         at, within, is_asked_again = self._backend.now(), UNCONFIRMED, False
-        if isinstance(step.action, faults.SetAttribute):
+        is_setting = isinstance(step.action, faults.SetAttribute)
+        if is_setting:
             at = self._first_asked.pop(step.fault, at)
         try:
             yield
@@ -216,9 +217,9 @@ class MemberFaults:
             raise
         finally:
             # Of any other that does not answer nobody knows whether it has heard.
-            if is_asked_again:
+            if is_asked_again and is_setting:
                 self._first_asked[step.fault] = at
-            else:
+            elif not is_asked_again:
                 self._end_earlier(before, name, at)
                 self._rig.begin(at, step, self._roster.short(name), within=within)
 
