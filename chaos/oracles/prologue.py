@@ -26,6 +26,7 @@ from stormcast.chaos.oracles.groups import Stream
 from stormcast.chaos.oracles.hand_over import Walk, never_joined
 from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
+from stormcast.chaos.oracles.rig_record import SLOW_NETWORK
 from stormcast.chaos.oracles.v_views import KEEPS_APART
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC
@@ -39,6 +40,7 @@ from stormcast.node.trace import (
     FAULT,
     FREEZE,
     NAMED,
+    OFFERED,
     PARTIAL,
     PURGED,
     SENT,
@@ -58,6 +60,8 @@ OF_MEMBERS: Final = frozenset(
     {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
 )
 """Faults of a member. One that struck nobody, because the member meant was down, does not stand."""
+STOPPING: Final = "stop"
+"""The reason why a member that stops removes a connection."""
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
 
@@ -94,7 +98,7 @@ def unrest(evidence: Evidence) -> str:
 
 
 def _what_holds_up(evidence: Evidence) -> Iterator[str]:
-    """Yield faults that stand, and members that are paused or stalled."""
+    """Yield faults that stand, and members that are paused, stalled or stopping."""
     for fault, kind in evidence.rig.standing.items():
         if kind in KEEPS_APART:
             yield f"{kind} {fault} stands"
@@ -102,13 +106,20 @@ def _what_holds_up(evidence: Evidence) -> Iterator[str]:
         held = (*member.paused, *member.stalled)
         if member.lives and any(span.end == inf for span in held):
             yield f"{member.name} is paused or stalled"
+    for entry in evidence.unicasts.entries():
+        sender, removed = entry.connection.sender, entry.removed
+        if sender.lives and removed is not None and removed.text == STOPPING:
+            yield f"{sender.name} is stopping"
 
 
 def _what_waits(evidence: Evidence) -> Iterator[str]:
-    """Yield who has messages that have not left, or were not handed to its application."""
+    """Yield who has messages that have not left, or were not handed to its application, or heard
+    of the end of some that it has not offered."""
     for outgoing in evidence.application.outgoing.values():
         if _waits(evidence, outgoing):
             yield f"messages of {outgoing.sender.name} wait in its outbox"
+        if _is_ahead(outgoing):
+            yield f"messages of {outgoing.sender.name} were given up that it has yet to offer"
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
             yield f"what {incoming.receiver.name} delivered was not handed over yet"
@@ -119,8 +130,13 @@ def _what_waits(evidence: Evidence) -> Iterator[str]:
 def _what_is_under_way(evidence: Evidence) -> Iterator[str]:
     """Yield who has sent what not all have delivered who should."""
     for entry in evidence.unicasts.entries():
-        if _goes_on(entry) and entry.sent and _delivered_upto(entry) < entry.sent[-1].hi:
-            yield f"unicasts of {entry.connection.sender.name} are under way"
+        sender, receiver = entry.connection.sender, entry.connection.receiver
+        if not sender.lives or entry.removed is not None or not entry.sent:
+            continue
+        if _is_kept(entry) and receiver.is_stalled(inf):
+            yield f"unicasts of {sender.name} are kept for {receiver.name}, which was stalled"
+        elif receiver.lives and _delivered_upto(entry) < entry.sent[-1].hi:
+            yield f"unicasts of {sender.name} are under way"
     for stream in evidence.groups.streams.values():
         for window in stream.all_windows() if stream.sender.lives else ():
             if not window.receiver.lives or window.is_own or window.removed is not None:
@@ -128,6 +144,18 @@ def _what_is_under_way(evidence: Evidence) -> Iterator[str]:
             delivered = stream.delivered_to(window.receiver)
             if first_gap(window.given_up + 1, stream.high, delivered) is not None:
                 yield f"multicasts of {stream.sender.name} are under way"
+
+
+def _offered(outgoing: Outgoing) -> int:
+    return outgoing.offered.hi if outgoing.offered is not None else 0
+
+
+def _is_ahead(outgoing: Outgoing) -> bool:
+    """Whether a living member gave messages up that it has not offered."""
+    if not outgoing.sender.lives:
+        return False
+    offered = _offered(outgoing)
+    return any(event.kind == ABANDONED and event.hi > offered for event in outgoing.events)
 
 
 def _waits(evidence: Evidence, outgoing: Outgoing) -> bool:
@@ -145,30 +173,30 @@ def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
     members = [one for one in evidence.members.values() if one.ended >= at - REMEMBERED]
     told = {member.short: _introduce(member, at) for member in members}
     for stream in evidence.groups.streams.values():
-        if stream.sender.lives and stream.sent:
+        if stream.sender.lives:
             _tell_stream(stream, evidence, told, at)
     for entry in evidence.unicasts.entries():
         if _goes_on(entry):
             _tell_entry(entry, told, at)
+        elif _is_kept(entry) and entry.connection.receiver.short in told:
+            _tell_kept(entry, told, at)
     for member in members:
         if member.lives:
             _tell_offered(evidence, member, told[member.short], at)
-            _tell_credits(evidence, member, told, at)
+        elif member.events[-1].kind == STOP:
+            told[member.short].note(member.events[-1])
+    _tell_credits(evidence, told, at)
     found = {evidence.members[short].label: one for short, one in told.items()}
     return {**found, "rig": _tell_rig(evidence, set(told))}
 
 
 def _introduce(member: Member, at: float) -> Told:
-    """Begin the prologue of a member with its start, and where it lives with its view; of one that
-    left, also with its stop."""
+    """Begin the prologue of a member with its start, and where it lives with its view."""
     told = Told(member.short)
     first = member.events[0]
     assert first.kind == START, "a trace that does not begin so is a defect"
     told.note(first, member.texts[0])
     if not member.lives:
-        last_event = member.events[-1]
-        if last_event.kind == STOP:
-            told.note(last_event)
         return told
     last: dict[int, int] = {}
     """The number of the last event of some kinds."""
@@ -188,24 +216,30 @@ def _introduce(member: Member, at: float) -> Told:
 
 
 def _tell_stream(stream: Stream, evidence: Evidence, told: dict[int, Told], at: float) -> None:
-    """Tell what a member multicast, and who has it. All of it is in the view that it holds."""
+    """Tell the windows on what a member multicasts; what it has multicast by now, all of it in the
+    view that it holds; and who has it."""
     sender = stream.sender
-    sent = _batch(stream.sent[-1], stream.high, at)
-    told[sender.short].note(sent)
+    sent = _batch(stream.sent[-1], stream.high, at) if stream.sent else None
+    if sent is not None:
+        told[sender.short].note(sent)
     for receiver in evidence.members.values():
         window = stream.current(receiver)
         if not receiver.lives or (window is None and receiver is not sender):
             continue
         if window is not None and window.opened is not None:
             told[receiver.short].note(window.opened.event._replace(time=at), window.opened.text)
+            asked = evidence.groups.questions.get((receiver.short, sender.short), ())
+            for question in [one for one in asked if one.epoch == window.number][-1:]:
+                told[receiver.short].note(question._replace(time=at))
         offset, epoch = (window.offset, window.number) if window is not None else (0, 0)
-        delivered = _delivery(sent, sender, epoch, offset + 1)
+        delivered = _delivery(sent, sender, epoch, offset + 1) if sent is not None else None
         if delivered is not None:
             told[receiver.short].note(delivered)
         if window is not None and window.acked:
             told[receiver.short].note(window.acked[-1]._replace(time=at))
-    purged = max((purge.hi for _place, purge in stream.purged), default=0)
-    _tell_purge(told[sender.short], sent, purged)
+    if sent is not None:
+        purged = max((purge.hi for _place, purge in stream.purged), default=0)
+        _tell_purge(told[sender.short], sent, purged)
 
 
 # -- Unicasts --------------------------------------------------------------------------------------
@@ -215,6 +249,14 @@ def _goes_on(entry: SenderLife) -> bool:
     """Whether a sender entry is there at the end, and so are both members."""
     connection = entry.connection
     return connection.sender.lives and connection.receiver.lives and entry.removed is None
+
+
+def _is_kept(entry: SenderLife) -> bool:
+    """Whether a sender still keeps messages for a receiver that is gone: it repeats them until it
+    gives them up."""
+    connection = entry.connection
+    is_there = connection.sender.lives and entry.removed is None
+    return is_there and not connection.receiver.lives and not entry.acked_all
 
 
 def _is_muted(entry: SenderLife, sent: Event) -> bool:
@@ -261,6 +303,44 @@ def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     _tell_purge(ours, sent, max((purge.hi for purge in entry.purged), default=0))
 
 
+def _tell_kept(entry: SenderLife, told: dict[int, Told], at: float) -> None:
+    """Tell what a member sent to one that is gone, and what that one had of it: in one batch what
+    was acked, and since the oldest batch that was not, all that it sent, repeated and heard of. How
+    long that goes on says when it must be given up."""
+    connection = entry.connection
+    ours, theirs = told[connection.sender.short], told[connection.receiver.short]
+    for state in entry.states[-1:]:
+        ours.note(state.event._replace(time=at), state.text)
+    epoch = connection.epochs[-1] if connection.epochs else None
+    number = epoch.number if epoch is not None else 0
+    if epoch is not None and epoch.opened is not None:
+        theirs.note(epoch.opened.event, epoch.opened.text)
+    reached = entry.purged[-1].hi if entry.purged else 0
+    had = max(_delivered_upto(entry), reached)
+    acked = epoch.acked[-1:] if epoch is not None else []
+    begin = next(sent.time for sent in entry.sent if sent.hi > reached)
+    last = entry.sent[-1]
+    events = [_batch(last, reached, begin)] if reached else []
+    for event in entry.activity:
+        if event.kind == SENT and event.hi > reached:
+            lo = max(event.lo, reached + 1)
+            sent = _batch(event, event.hi, event.time)
+            events.append(sent._replace(lo=lo, count=event.hi - lo + 1))
+        elif event.kind != SENT and event.time >= begin:
+            events.append(event)
+    for event in events:
+        ours.note(event)
+        upto = min(had, event.hi)
+        if event.kind == SENT and upto >= event.lo:
+            part = event._replace(hi=upto, count=upto - event.lo + 1)
+            delivered = _delivery(part, connection.sender, number, event.lo)
+            assert delivered is not None, "it begins where the batch does"
+            stream = WHOLE if upto == event.hi else PARTIAL
+            theirs.note(delivered._replace(stream=stream))
+            for ack in acked:
+                theirs.note(ack._replace(lo=min(ack.lo, upto), time=event.time))
+
+
 # -- Batches ---------------------------------------------------------------------------------------
 
 
@@ -305,45 +385,52 @@ def _tell_purge(told: Told, sent: Event, upto: int) -> None:
 
 
 def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> None:
-    """Tell how far the application's messages are counted. All that it offered is done with: none
-    waits at a moment of rest but those for members that are gone."""
+    """Tell how far the application's messages are counted, and which are done with: at a moment of
+    rest none waits but those for members that are gone."""
     for (short, dest), outgoing in evidence.application.outgoing.items():
-        offered = outgoing.offered
-        if short != member.short or offered is None:
+        if short != member.short:
             continue
-        # What left counts, too: a number that was used is not used again.
-        done = max(offered.hi, last_number(outgoing))
-        upto = {"lo": 1, "hi": done, "count": done & 0xFFFFFFFF}
-        told.note(offered._replace(time=at, **upto))
-        told.note(
-            _BLANK._replace(kind=ABANDONED, peer=dest, time=at, **upto),
-            "told before: all of these left, or were given up",
-        )
+        # What left counts, too: a number that was used is not used again. Nothing is heard any more
+        # of what waits for a member that is forgotten.
+        done = last_number(outgoing)
+        if dest != GROUP and dest not in evidence.members:
+            done = max(_offered(outgoing), done)
+        for hi, kind, text in (
+            (max(_offered(outgoing), done), OFFERED, ""),
+            (done, ABANDONED, "told before: all of these left, or were given up"),
+        ):
+            if hi:
+                upto = {"lo": 1, "hi": hi, "count": hi & 0xFFFFFFFF}
+                told.note(_BLANK._replace(kind=kind, peer=dest, time=at, **upto), text)
 
 
-def _tell_credits(evidence: Evidence, member: Member, told: dict[int, Told], at: float) -> None:
-    """Tell the limits that a member believes, and that they were named."""
-    believed: dict[tuple[int, int], Event] = {}
-    for event in member.events:
-        if event.kind == CREDIT and event.stream == BELIEVED:
-            believed[event.peer, event.protocol] = event
-    for (peer, protocol), limit in believed.items():
-        other = evidence.members.get(peer)
-        if other is None or not other.lives:
-            continue
-        for event in other.events:
-            is_it = event.kind == CREDIT and event.stream == NAMED and event.hi == limit.hi
-            if is_it and (event.peer, event.protocol) == (member.short, protocol):
-                told[peer].note(event._replace(time=at))
-                break
-        told[member.short].note(limit._replace(time=at))
+def _tell_credits(evidence: Evidence, told: dict[int, Told], at: float) -> None:
+    """Tell the limits that members believe, and those that they may hear of later; all of them were
+    named by others."""
+    named, believed = list[tuple[Member, Event]](), dict[tuple[int, int, int], Event]()
+    living = [member for member in evidence.members.values() if member.lives]
+    for member in living:
+        for event in member.events:
+            if event.kind == CREDIT and event.stream == NAMED:
+                named.append((member, event))
+            elif event.kind == CREDIT and event.stream == BELIEVED:
+                believed[member.short, event.peer, event.protocol] = event
+    for member, event in named:
+        limit = believed.get((event.peer, member.short, event.protocol))
+        if limit is None or event.hi >= limit.hi:
+            told[member.short].note(event._replace(time=at))
+    shorts = {member.short for member in living}
+    for (short, peer, _protocol), limit in believed.items():
+        if peer in shorts:
+            told[short].note(limit._replace(time=at))
 
 
 # -- The rig ---------------------------------------------------------------------------------------
 
 
 def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
-    """Tell the faults that stand, the last change of each setting, and who was killed lately.
+    """Tell how slow the network is, the faults that stand, the last change of each setting, and who
+    was killed lately.
 
     A death that nobody ordered is a doubt about the chapter in which it was, and no other: from
     then on it is told as a kill.
@@ -363,6 +450,9 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
             continue
         said: dict[str, Any] = json.loads(trace.texts.get(number, "{}"))
         member, do = said.get("member"), said["do"]
+        if (said["id"], do) == SLOW_NETWORK:
+            kept["network",] = number
+            continue
         if do == CHANGES_SETTINGS:
             if member in remembered:
                 kept["setting", member, said.get("attribute")] = number

@@ -14,7 +14,7 @@ from stormcast.node.trace import EXIT, FAULT, OVERHEARD, PHASE, PROBE, Event
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
-_SLOW_NETWORK: Final = ("network", "delay")
+SLOW_NETWORK: Final = ("network", "delay")
 """Id and kind of what tells that the network as it is, without a fault, delays frames."""
 _KILLS: Final = frozenset({"crash", "restart", DIED})
 _COPIES: Final = frozenset({"duplicate", "rule"})
@@ -134,7 +134,7 @@ class RigRecord:
 
     def _note_step(self, step: FaultStep) -> None:
         self.noted.append(step)
-        if (step.id, step.do) != _SLOW_NETWORK:
+        if (step.id, step.do) != SLOW_NETWORK:
             self.steps.append(step)
 
     def _note_exit(self, time: float, text: _Fields) -> None:
