@@ -6,28 +6,25 @@ for each of these one batch with all that was sent, delivered and dropped by the
 marked as a piece (FRAGMENT) of no message, and takes no credits (NO_FC): so it is no message to the
 application, nor to flow control, whose counts begin anew.
 
-A prologue is true only where all before it was judged, and holds, and nothing is under way:
-`unrest` returns what is.
+A prologue is true only where all before it was judged, and holds, and nothing is under way
+(`rest.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 from typing import Any, Final
 
-from stormcast.chaos.oracles.application import Outgoing, last_number
-from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.application import last_number
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream
-from stormcast.chaos.oracles.hand_over import Walk, never_joined
 from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
+from stormcast.chaos.oracles.rest import delivered_upto, goes_on, is_kept, is_muted, offered_upto
 from stormcast.chaos.oracles.rig_record import SLOW_NETWORK
-from stormcast.chaos.oracles.v_views import KEEPS_APART
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC
 from stormcast.node.core.wire import GROUP
@@ -60,8 +57,6 @@ OF_MEMBERS: Final = frozenset(
     {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
 )
 """Faults of a member. One that struck nobody, because the member meant was down, does not stand."""
-STOPPING: Final = "stop"
-"""The reason why a member that stops removes a connection."""
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
 
@@ -91,83 +86,6 @@ class Told:
         return pack_block(self.short, 0, wall_ns, records, heap, hash64)
 
 
-def unrest(evidence: Evidence) -> str:
-    """Return what is under way at the end of a run; empty: nothing is."""
-    held_up, under_way = _what_holds_up(evidence), _what_is_under_way(evidence)
-    return next(chain(held_up, _what_waits(evidence), under_way), "")
-
-
-def _what_holds_up(evidence: Evidence) -> Iterator[str]:
-    """Yield faults that stand, and members that are paused, stalled or stopping."""
-    for fault, kind in evidence.rig.standing.items():
-        if kind in KEEPS_APART:
-            yield f"{kind} {fault} stands"
-    for member in evidence.members.values():
-        held = (*member.paused, *member.stalled)
-        if member.lives and any(span.end == inf for span in held):
-            yield f"{member.name} is paused or stalled"
-    for entry in evidence.unicasts.entries():
-        sender, removed = entry.connection.sender, entry.removed
-        if sender.lives and removed is not None and removed.text == STOPPING:
-            yield f"{sender.name} is stopping"
-
-
-def _what_waits(evidence: Evidence) -> Iterator[str]:
-    """Yield who has messages that have not left, or were not handed to its application, or heard
-    of the end of some that it has not offered."""
-    for outgoing in evidence.application.outgoing.values():
-        if _waits(evidence, outgoing):
-            yield f"messages of {outgoing.sender.name} wait in its outbox"
-        if _is_ahead(outgoing):
-            yield f"messages of {outgoing.sender.name} were given up that it has yet to offer"
-    for incoming in evidence.application.incoming.values():
-        if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
-            yield f"what {incoming.receiver.name} delivered was not handed over yet"
-    for breach in never_joined(evidence, inf):
-        yield f"{breach.violation.detail} yet"
-
-
-def _what_is_under_way(evidence: Evidence) -> Iterator[str]:
-    """Yield who has sent what not all have delivered who should."""
-    for entry in evidence.unicasts.entries():
-        sender, receiver = entry.connection.sender, entry.connection.receiver
-        if not sender.lives or entry.removed is not None or not entry.sent:
-            continue
-        if _is_kept(entry) and receiver.is_stalled(inf):
-            yield f"unicasts of {sender.name} are kept for {receiver.name}, which was stalled"
-        elif receiver.lives and _delivered_upto(entry) < entry.sent[-1].hi:
-            yield f"unicasts of {sender.name} are under way"
-    for stream in evidence.groups.streams.values():
-        for window in stream.all_windows() if stream.sender.lives else ():
-            if not window.receiver.lives or window.is_own or window.removed is not None:
-                continue
-            delivered = stream.delivered_to(window.receiver)
-            if first_gap(window.given_up + 1, stream.high, delivered) is not None:
-                yield f"multicasts of {stream.sender.name} are under way"
-
-
-def _offered(outgoing: Outgoing) -> int:
-    return outgoing.offered.hi if outgoing.offered is not None else 0
-
-
-def _is_ahead(outgoing: Outgoing) -> bool:
-    """Whether a living member gave messages up that it has not offered."""
-    if not outgoing.sender.lives:
-        return False
-    offered = _offered(outgoing)
-    return any(event.kind == ABANDONED and event.hi > offered for event in outgoing.events)
-
-
-def _waits(evidence: Evidence, outgoing: Outgoing) -> bool:
-    """Whether messages were accepted that did not leave, but still may: to a group also where the
-    sender has no view yet."""
-    offered, dest = outgoing.offered, evidence.members.get(outgoing.dest)
-    if offered is None or not outgoing.sender.lives:
-        return False
-    may_leave = outgoing.dest == GROUP or (dest is not None and dest.lives)
-    return may_leave and offered.hi > last_number(outgoing)
-
-
 def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
     """Return the prologue of what follows a moment of rest, by label; the rig's is "rig"."""
     members = [one for one in evidence.members.values() if one.ended >= at - REMEMBERED]
@@ -176,9 +94,9 @@ def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
         if stream.sender.lives:
             _tell_stream(stream, evidence, told, at)
     for entry in evidence.unicasts.entries():
-        if _goes_on(entry):
+        if goes_on(entry):
             _tell_entry(entry, told, at)
-        elif _is_kept(entry) and entry.connection.receiver.short in told:
+        elif is_kept(entry) and entry.connection.receiver.short in told:
             _tell_kept(entry, told, at)
     for member in members:
         if member.lives:
@@ -245,37 +163,6 @@ def _tell_stream(stream: Stream, evidence: Evidence, told: dict[int, Told], at: 
 # -- Unicasts --------------------------------------------------------------------------------------
 
 
-def _goes_on(entry: SenderLife) -> bool:
-    """Whether a sender entry is there at the end, and so are both members."""
-    connection = entry.connection
-    return connection.sender.lives and connection.receiver.lives and entry.removed is None
-
-
-def _is_kept(entry: SenderLife) -> bool:
-    """Whether a sender still keeps messages for a receiver that is gone: it repeats them until it
-    gives them up."""
-    connection = entry.connection
-    is_there = connection.sender.lives and entry.removed is None
-    return is_there and not connection.receiver.lives and not entry.acked_all
-
-
-def _is_muted(entry: SenderLife, sent: Event) -> bool:
-    """Whether a batch is for nobody: to oneself, with DONT_LOOPBACK."""
-    return entry.connection.is_to_self and bool(sent.flags & DONT_LOOPBACK)
-
-
-def _delivered_upto(entry: SenderLife) -> int:
-    """Return the seqno up to which all was delivered, of what was for anybody."""
-    reached = entry.sent[0].lo - 1
-    delivered = [event for _epoch, event in entry.delivered]
-    delivered += [sent for sent in entry.sent if _is_muted(entry, sent)]
-    for lo, hi in sorted((event.lo, event.hi) for event in delivered):
-        if lo > reached + 1:
-            break
-        reached = max(reached, hi)
-    return reached
-
-
 def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     """Tell what a member sent to another on a connection that goes on."""
     connection = entry.connection
@@ -288,7 +175,7 @@ def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     if not entry.sent:
         return
     sent = _batch(entry.sent[-1], entry.sent[-1].hi, at)
-    if all(_is_muted(entry, one) for one in entry.sent):
+    if all(is_muted(entry, one) for one in entry.sent):
         ours.note(sent._replace(flags=sent.flags | DONT_LOOPBACK))
     else:
         ours.note(sent)
@@ -316,7 +203,7 @@ def _tell_kept(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     if epoch is not None and epoch.opened is not None:
         theirs.note(epoch.opened.event, epoch.opened.text)
     reached = entry.purged[-1].hi if entry.purged else 0
-    had = max(_delivered_upto(entry), reached)
+    had = max(delivered_upto(entry), reached)
     acked = epoch.acked[-1:] if epoch is not None else []
     begin = next(sent.time for sent in entry.sent if sent.hi > reached)
     last = entry.sent[-1]
@@ -328,17 +215,22 @@ def _tell_kept(entry: SenderLife, told: dict[int, Told], at: float) -> None:
             events.append(sent._replace(lo=lo, count=event.hi - lo + 1))
         elif event.kind != SENT and event.time >= begin:
             events.append(event)
+    last_had = max((event.time for _epoch, event in entry.delivered), default=begin)
     for event in events:
         ours.note(event)
         upto = min(had, event.hi)
-        if event.kind == SENT and upto >= event.lo:
-            part = event._replace(hi=upto, count=upto - event.lo + 1)
-            delivered = _delivery(part, connection.sender, number, event.lo)
-            assert delivered is not None, "it begins where the batch does"
-            stream = WHOLE if upto == event.hi else PARTIAL
-            theirs.note(delivered._replace(stream=stream))
-            for ack in acked:
-                theirs.note(ack._replace(lo=min(ack.lo, upto), time=event.time))
+        if event.kind != SENT or upto < event.lo:
+            continue
+        part = event._replace(hi=upto, count=upto - event.lo + 1)
+        delivered = _delivery(part, connection.sender, number, event.lo)
+        assert delivered is not None, "it begins where the batch does"
+        stream = WHOLE if upto == event.hi else PARTIAL
+        time = begin if upto <= reached else max(last_had, event.time)
+        theirs.note(delivered._replace(stream=stream, time=time))
+        for ack in acked:
+            # One of what the sender has heard of, and one more at the end.
+            if upto == reached or (upto == had and ack.lo > reached):
+                theirs.note(ack._replace(lo=min(ack.lo, upto), time=time))
 
 
 # -- Batches ---------------------------------------------------------------------------------------
@@ -394,9 +286,9 @@ def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> 
         # of what waits for a member that is forgotten.
         done = last_number(outgoing)
         if dest != GROUP and dest not in evidence.members:
-            done = max(_offered(outgoing), done)
+            done = max(offered_upto(outgoing), done)
         for hi, kind, text in (
-            (max(_offered(outgoing), done), OFFERED, ""),
+            (max(offered_upto(outgoing), done), OFFERED, ""),
             (done, ABANDONED, "told before: all of these left, or were given up"),
         ):
             if hi:
@@ -437,30 +329,25 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
     """
     told = Told(0)
     trace = evidence.rig.trace
-    kept: dict[tuple[object, ...], int] = {}
+    # What these had acked, and not handed up, may be dropped when that is heard.
+    stalled = {
+        entry.connection.receiver.short
+        for entry in evidence.unicasts.entries()
+        if is_kept(entry) and entry.connection.receiver.is_stalled(inf)
+    }
     standing = evidence.rig.standing
+    kept: dict[tuple[object, ...], int] = {}
     for number, event in enumerate(trace.events):
-        if event.kind == EXIT:
-            ended = json.loads(trace.texts.get(number, "{}"))
-            if ended.get("member") in remembered:
-                key = ("exit", number) if ended["ordered"] else ("end", ended["member"])
-                kept[key] = number
-            continue
-        if event.kind != FAULT:
+        if event.kind not in (EXIT, FAULT):
             continue
         said: dict[str, Any] = json.loads(trace.texts.get(number, "{}"))
-        member, do = said.get("member"), said["do"]
-        if (said["id"], do) == SLOW_NETWORK:
-            kept["network",] = number
-            continue
-        if do == CHANGES_SETTINGS:
-            if member in remembered:
-                kept["setting", member, said.get("attribute")] = number
-        elif member is not None:
-            if do in ("crash", "restart") and member in remembered:
-                kept["end", member] = number
-        elif said["id"] in standing and said["phase"] == "on" and do not in OF_MEMBERS:
-            kept["standing", said["id"]] = number
+        key: tuple[object, ...] = ()
+        if event.kind == FAULT:
+            key = _about(said, remembered, stalled, standing)
+        elif said.get("member") in remembered:
+            key = ("exit", number) if said["ordered"] else ("end", said["member"])
+        if key:
+            kept[key] = number
     for number in sorted(set(kept.values())):
         event, text = trace.events[number], trace.texts.get(number, "")
         if event.kind == EXIT and not json.loads(text)["ordered"]:
@@ -469,3 +356,20 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
             event, text = event._replace(kind=FAULT), json.dumps(kill)
         told.note(event, text)
     return told
+
+
+def _about(
+    said: Mapping[str, Any], remembered: set[int], stalled: set[int], standing: Container[str]
+) -> tuple[object, ...]:
+    """Return what a step of the rig is about, if it is told: the last one about the same is."""
+    member, do, begins = said.get("member"), said["do"], said["phase"] == "on"
+    if (said["id"], do) == SLOW_NETWORK:
+        return ("network",)
+    if do == "stall" and member in stalled:
+        return ("stall", member) if begins else ()
+    if do == CHANGES_SETTINGS:
+        return ("setting", member, said.get("attribute")) if member in remembered else ()
+    if member is not None:
+        return ("end", member) if do in ("crash", "restart") and member in remembered else ()
+    is_told = said["id"] in standing and begins and do not in OF_MEMBERS
+    return ("standing", said["id"]) if is_told else ()

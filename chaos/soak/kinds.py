@@ -178,6 +178,11 @@ def _forget(dice: Random, cluster: Cluster) -> Action:
     return faults.Forget(member=one, peer=other, half=half)
 
 
+def _close(dice: Random, cluster: Cluster) -> Action:
+    one, other = dice.sample(cluster.members, 2)
+    return faults.Close(member=one, peer=other)
+
+
 def _set_attribute(dice: Random, cluster: Cluster) -> Action:
     switch = dice.choice(switches(cluster))
     return faults.SetAttribute(
@@ -203,12 +208,13 @@ KINDS: Final[dict[str, Draw]] = {
     "pause": _pause,
     "stall": _stall,
     "forget": _forget,
+    "close": _close,
     "set-attribute": _set_attribute,
 }
 """The faults that a storm may draw."""
 TAKES_OUT: Final = frozenset({"crash", "restart", "leave", "pause"})
 """Kinds that take a member out of its group."""
-SUDDEN: Final = (faults.Restart, faults.Forget, faults.SetAttribute)
+SUDDEN: Final = (faults.Restart, faults.Forget, faults.Close, faults.SetAttribute)
 """What is done at one moment, and has no end by itself."""
 
 
@@ -255,3 +261,8 @@ def _settings_of(cluster: Cluster) -> StackSettings:
 def is_stream(cluster: Cluster) -> bool:
     """Whether members speak over connections."""
     return _settings_of(cluster).transport in STREAM_TRANSPORTS
+
+
+def unicast_of(cluster: Cluster) -> str:
+    """Return the protocol by which two members speak to each other."""
+    return _settings_of(cluster).unicast

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from stormcast.chaos.backends.base import Backend, MemberError
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.prologue import unrest
+from stormcast.chaos.oracles.rest import unrest
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
 from stormcast.chaos.session.costs import costs_in
 from stormcast.chaos.session.judging import floor_findings, judge_run

@@ -5,19 +5,30 @@ A window is a scenario of its own: the same seed and number give the same one, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from random import Random
 from typing import Final
 
 from stormcast.chaos import faults
-from stormcast.chaos.faults import Link, Names
+from stormcast.chaos.faults import Action, Link, Names
 from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.plots import (
+    TRAFFIC_SECONDS,
+    Plot,
+    churn,
+    closed_amid_loss,
+    full_and_lost,
+    idle_in_a_stall,
+    late_first,
+    stale_acks,
+)
+from stormcast.chaos.language.protocol_settings import Settings
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
-from stormcast.chaos.soak.kinds import KINDS, SUDDEN, TAKES_OUT, is_stream, usual_value
+from stormcast.chaos.soak.kinds import KINDS, SUDDEN, TAKES_OUT, is_stream, unicast_of, usual_value
 from stormcast.node.core.match import Match
 
 Span = tuple[float, float]
@@ -36,6 +47,15 @@ WINDOW: Final = 20.0
 """Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
 LEAST_LIMIT: Final = 600.0
 """Seconds that any window may take until all is well, however short it is."""
+DOES: Final = {
+    late_first: ("rule", "forget", "cut"),
+    stale_acks: ("rule", "forget"),
+    churn: ("rule", "forget"),
+    full_and_lost: ("stall", "forget"),
+    idle_in_a_stall: ("stall", "forget"),
+    closed_amid_loss: ("loss", "close"),
+}
+"""The kinds of fault of each plot."""
 TURN: Final = 30
 """Windows in which connections get old, and views many."""
 WHOLE_TRACE: Final = 1 << 40
@@ -49,20 +69,34 @@ class Turn:
     stack: str | None = None
     unicast: str | None = None
     timing: str | None = None
+    settings: Settings | None = None
+    historical: Settings | None = None
+    max_batch: int | None = None
+    outbox_bytes: int | None = None
+    unicast_first_conn: int | None = None
+    multicast_settings: Settings | None = None
+    protocols: tuple[tuple[str, Settings], ...] | None = None
 
     def of(self, cluster: Cluster) -> Cluster:
         """Return the cluster of this turn."""
-        return replace(
-            cluster,
-            stack=self.stack or cluster.stack,
-            unicast=self.unicast or cluster.unicast,
-            timing=self.timing or cluster.timing,
-        )
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(cluster, **{name: one for name, one in said.items() if one is not None})
 
 
 def what_runs(cluster: Cluster) -> str:
     """Return what the members of a cluster run, in words."""
-    return ", ".join(filter(None, (cluster.stack, cluster.unicast, cluster.timing)))
+    said = [*filter(None, (cluster.stack, cluster.unicast, cluster.timing))]
+    said += [f"{name} {value}" for name, value in cluster.settings]
+    said += [f"multicast {name} {value}" for name, value in cluster.multicast_settings]
+    said += [
+        f"{protocol}.{name} {value}"
+        for protocol, settings in cluster.protocols
+        for name, value in settings
+    ]
+    said += [f"historical {name}" for name, _value in cluster.historical]
+    others = ("max_batch", "outbox_bytes", "unicast_first_conn")
+    said += [f"{name} {one}" for name in others if (one := getattr(cluster, name)) is not None]
+    return ", ".join(said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +117,9 @@ class Storm:
     """The most faults at one time."""
     window: float = WINDOW
     """Seconds of storm; a quiet phase follows."""
+    plots: tuple[int, int] = (0, 2)
+    """The least and the most plots of a window, besides its faults, of those whose kinds are
+    drawn."""
     loads: tuple[int, int] = (2, 4)
     """The least and the most loads of a window."""
     rate: Span = (5.0, 60.0)
@@ -117,6 +154,13 @@ class Storm:
         return self.kinds or tuple(KINDS)
 
     @property
+    def drawn_plots(self) -> list[Plot]:
+        """The plots that are drawn. Real members that rule frames of their connections cannot hold
+        them."""
+        kinds = set(self.drawn_kinds) - ({"rule"} if is_stream(self.cluster) else set())
+        return [plot for plot, does in DOES.items() if kinds.issuperset(does)]
+
+    @property
     def limits(self) -> Limits:
         """The limits of each window."""
         return Limits(run=max(10 * self.window, LEAST_LIMIT), settle=self.settle, trace=WHOLE_TRACE)
@@ -125,6 +169,12 @@ class Storm:
         """Return the scenario of a window."""
         return _Drawing(self.of_window(number), seed, number).scenario()
 
+    def aimed(self, action: Action) -> Action:
+        """Return what a plot does: its rules are for unicasts alone."""
+        if not isinstance(action, faults.Rule):
+            return action
+        return replace(action, match=replace(action.match, protocols=(unicast_of(self.cluster),)))
+
     def widest(self) -> Scenario:
         """Return a scenario with each kind once: what a backend must be able to do."""
         dice, names = Random(0), self.cluster.members
@@ -132,6 +182,11 @@ class Storm:
         if "rule" in self.drawn_kinds and not is_stream(self.cluster):
             # The one that is drawn may be no more than a drop, of which each backend is capable.
             drawn.append(faults.Rule(does="delay", delay=0.1, match=Match(kinds=("ACK",))))
+        if self.plots[1]:
+            steps_of = (
+                plot(_PlotDice(Random(0), [(names[0], names[1])])) for plot in self.drawn_plots
+            )
+            drawn += [self.aimed(step.action) for steps in steps_of for step in steps]
         steps = (
             Step(at=1.0, action=one, duration=None if isinstance(one, SUDDEN) else 0.1)
             for one in drawn
@@ -156,11 +211,28 @@ class Storm:
         )
 
 
+class _PlotDice:
+    """The dice of one plot, on a connection that a window uses."""
+
+    def __init__(self, dice: Random, busy: Sequence[tuple[str, str]]) -> None:
+        self.random = dice
+        self.settings: dict[str, object] = {}
+        """What members run does not change within a turn: nobody asks for these."""
+        self._busy = busy
+
+    def pair(self) -> tuple[str, str]:
+        return self.random.choice(self._busy)
+
+    def seconds(self, low: float, high: float) -> float:
+        return round(self.random.uniform(low, high), 3)
+
+
 class _Drawing:
     """Draws one window."""
 
     def __init__(self, storm: Storm, seed: int, number: int) -> None:
         self._storm = storm
+        self._seed = seed
         self._number = number
         self._dice = Random(f"stormcast/storm/{seed}/{number}")
         self._names = storm.cluster.members
@@ -168,6 +240,13 @@ class _Drawing:
     def scenario(self) -> Scenario:
         storm = self._storm
         loads = tuple(self._load(nth) for nth in range(self._dice.randint(*storm.loads)))
+        # Dice of their own: a storm with more plots has the same faults.
+        dice = Random(f"stormcast/storm/{self._seed}/{self._number}/plots")
+        plots = [
+            step
+            for nth in range(dice.randint(*storm.plots))
+            for step in self._plot(dice, nth, loads)
+        ]
         return Scenario(
             name=f"{storm.name}-{self._number}",
             about=f"Window {self._number} of a soak.",
@@ -176,7 +255,7 @@ class _Drawing:
             cluster=storm.cluster,
             network=storm.network,
             workload=loads,
-            timeline=tuple(sorted(self._steps(loads), key=lambda step: step.at)),
+            timeline=tuple(sorted((*self._steps(loads), *plots), key=lambda step: step.at)),
             limits=storm.limits,
         )
 
@@ -190,7 +269,7 @@ class _Drawing:
             rate = max(0.06, round(rate / 1000, 3))
         elif size[1] > LARGE:
             rate = max(0.2, round(rate / 50, 3))
-        is_multicast = nth == 0 or dice.random() < 0.5
+        is_multicast = nth == 0 or (nth > 1 and dice.random() < 0.5)
         sources = self._names if nth == 0 else tuple(dice.sample(self._names, 1))
         others = tuple(name for name in self._names if name not in sources)
         dests = self._names if is_multicast else tuple(dice.sample(others or self._names, 1))
@@ -227,6 +306,23 @@ class _Drawing:
                 free_at |= self._bars(kind, at + lasting)
             at += dice.uniform(*storm.every)
 
+    def _plot(self, dice: Random, nth: int, loads: Sequence[ScenarioLoad]) -> Iterator[Step]:
+        """Draw a plot on a connection that a load uses, if there is one."""
+        busy, plots = _busy(loads), self._storm.drawn_plots
+        if not busy or not plots:
+            return
+        window = self._storm.window
+        plot = dice.choice(plots)
+        later = dice.uniform(0.0, max(0.0, window * 0.8 - TRAFFIC_SECONDS))
+        for number, step in enumerate(plot(_PlotDice(dice, busy))):
+            at = step.at + later
+            if at > window * 0.8:
+                continue
+            lasting = step.duration and round(min(step.duration, window * 0.9 - at), 3)
+            action = self._storm.aimed(step.action)
+            name = f"w{self._number}-plot-{nth + 1}-{number + 1}"
+            yield Step(at=round(at, 3), action=action, name=name, duration=lasting)
+
     def _bars(self, kind: str, end: float) -> dict[str, float]:
         """Return the kinds that a fault keeps out, each with the time from which it may begin."""
         if kind in TAKES_OUT:
@@ -246,7 +342,7 @@ class _Drawing:
         storm says."""
         cluster = self._storm.cluster
         action = KINDS[kind](self._dice, cluster)
-        if isinstance(action, faults.Forget):
+        if isinstance(action, faults.Forget | faults.Close):
             action = self._of_a_connection(action, loads)
         has_end = not isinstance(action, SUDDEN)
         yield Step(
@@ -261,17 +357,23 @@ class _Drawing:
             yield Step(at=round(at + lasting, 3), action=back, name=name)
 
     def _of_a_connection(
-        self, forget: faults.Forget, loads: tuple[ScenarioLoad, ...]
-    ) -> faults.Forget:
-        """Return what forgets a connection that a load opens, if there is one: most pairs of
-        members have none."""
-        unicasts = [load for load in loads if load.do == "unicast"]
-        if not unicasts:
-            return forget
-        load = self._dice.choice(unicasts)
-        sender, receiver = load.sources[0], load.dests[0]
-        is_by_sender = forget.half == "sender" or (
-            forget.half == "both" and self._dice.random() < 0.5
+        self, action: faults.Forget | faults.Close, loads: tuple[ScenarioLoad, ...]
+    ) -> faults.Forget | faults.Close:
+        """Return what forgets or closes a connection that a load opens, if there is one: most pairs
+        of members have none."""
+        busy = _busy(loads)
+        if not busy:
+            return action
+        sender, receiver = self._dice.choice(busy)
+        if isinstance(action, faults.Close):
+            return replace(action, member=sender, peer=receiver)
+        is_by_sender = action.half == "sender" or (
+            action.half == "both" and self._dice.random() < 0.5
         )
         member, peer = (sender, receiver) if is_by_sender else (receiver, sender)
-        return replace(forget, member=member, peer=peer)
+        return replace(action, member=member, peer=peer)
+
+
+def _busy(loads: Sequence[ScenarioLoad]) -> list[tuple[str, str]]:
+    """Return sender and receiver of each load between two members."""
+    return [(load.sources[0], load.dests[0]) for load in loads if load.do == "unicast"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ _MOST_WINDOWS: Final = 1_000_000
 _MOST_MESSAGE: Final = 64 << 20
 _LEAST_MESSAGE: Final = 16
 """Smaller messages cannot all be told apart."""
-_OF_A_TURN: Final = ("stack", "unicast", "timing")
+_MOST_PLOTS: Final = 16
 _LEAST_MEMBERS: Final = 3
 """With fewer members a group has no majority to speak of, and roles nobody to stand for."""
 
@@ -66,7 +67,7 @@ def _check(item: Item, storm: Storm) -> None:
 
 
 OF_A_TURN: Final = Shape(
-    Turn, {name: Key(name, CLUSTER.keys[name].notation, None) for name in _OF_A_TURN}
+    Turn, {one.name: Key(one.name, CLUSTER.keys[one.name].notation, None) for one in fields(Turn)}
 )
 STORM: Final = Shape(
     Storm,
@@ -81,6 +82,7 @@ STORM: Final = Shape(
         "lasting": Key("lasting", span(DURATION), (0.2, 6.0)),
         "at_once": Key("at_once", whole(1, 16), 3),
         "window": Key("window", quantity(DURATION, above_zero=True), WINDOW),
+        "plots": Key("plots", whole_range(0, _MOST_PLOTS), (0, 2)),
         "loads": Key("loads", whole_range(1, _MOST_LOADS), (2, 4)),
         "rate": Key("rate", span(RATE), (5.0, 60.0)),
         "sizes": Key("sizes", _sizes(), SIZES),

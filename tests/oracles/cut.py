@@ -9,7 +9,7 @@ from math import inf
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.prologue import unrest
+from stormcast.chaos.oracles.rest import unrest
 from stormcast.chaos.oracles.verdict import Judgement, Verdict, judge
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.node.trace import PHASE, Event, pack_block, pack_text, read_blocks_untrusted

@@ -22,7 +22,8 @@ from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.prologue import prologue, unrest
+from stormcast.chaos.oracles.prologue import prologue
+from stormcast.chaos.oracles.rest import unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.records.rig_trace import RigTrace
 from stormcast.chaos.session import traffic
@@ -466,7 +467,7 @@ def test_a_window_follows_from_seed_and_number() -> None:
 
 
 def test_a_storm_keeps_to_its_budget() -> None:
-    storm = storm_of("udp", at_once=2)
+    storm = storm_of("udp", at_once=2, plots=(0, 0))
     drawn = set()
     for number in range(200):
         steps = storm.scenario(1, number).timeline
@@ -484,6 +485,41 @@ def test_a_storm_keeps_to_its_budget() -> None:
         for before, after in pairwise(away):
             assert after.at >= before.at + (before.duration or 0.0) + 10.0 - 0.01
     assert drawn == {*KINDS, "set-back"}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_plots_are_about_connections_that_a_window_uses(stack: str) -> None:
+    """With more plots the faults are the same; each ends with the storm of its window."""
+    storm, plain = storm_of(stack, plots=(1, 2)), storm_of(stack, plots=(0, 0))
+    kinds = set()
+    for number in range(60):
+        scenario = storm.scenario(1, number)
+        faults_alone = plain.scenario(1, number).timeline
+        plots = [step for step in scenario.timeline if step not in faults_alone]
+        assert [step for step in scenario.timeline if step in faults_alone] == [*faults_alone]
+        busy = {name for load in scenario.workload if load.do == "unicast" for name in load.dests}
+        busy |= {load.sources[0] for load in scenario.workload if load.do == "unicast"}
+        assert plots
+        for step in plots:
+            kinds.add(type(step.action))
+            assert step.at + (step.duration or 0.0) <= storm.window * 0.9 + 0.01
+            named = [getattr(step.action, name, None) for name in ("member", "peer")]
+            assert busy.issuperset(name for name in named if name)
+            if isinstance(step.action, faults.Rule):
+                assert step.action.match.protocols[0].startswith("UNICAST")
+    is_stream = stack.startswith("tcp")
+    assert kinds == {faults.Forget, faults.Stall, faults.Loss, faults.Close} | (
+        set() if is_stream else {faults.Rule, faults.Cut}
+    )
+
+
+def test_a_plot_is_drawn_only_where_all_its_kinds_are() -> None:
+    storm = storm_of("udp", plots=(2, 2), kinds=("stall", "forget", "loss"))
+    names = {step.name for number in range(20) for step in storm.scenario(1, number).timeline}
+    assert any("-plot-" in name for name in names if name)
+    storm = storm_of("udp", plots=(2, 2), kinds=("stall", "loss"))
+    names = {step.name for number in range(20) for step in storm.scenario(1, number).timeline}
+    assert not any("-plot-" in name for name in names if name)
 
 
 def kind_of(step: Step) -> str:
@@ -595,6 +631,25 @@ def test_by_turns_members_run_other_protocols() -> None:
     alone = storm_of("udp")
     assert (alone.by_turn(), alone.turn_ends(5)) == ((alone,), None)
     assert storm_of("udp", turns=turns[:1]).turn_ends(5) is None
+
+
+def test_a_turn_may_have_other_settings() -> None:
+    small = Turn(
+        settings=(("window_messages", 16),),
+        multicast_settings=(("window_messages", 30),),
+        protocols=(("FRAG", (("frag_size", 1500),)), ("MFC", (("max_credits", 30_000),))),
+        unicast_first_conn=(1 << 32) - 3,
+        max_batch=3,
+    )
+    storm = storm_of("udp", turns=(Turn(), small), turn=1)
+    usual, other = (each.cluster for each in storm.by_turn())
+    assert usual == storm.cluster
+    assert settings_of(storm.of_window(1).widest()).of("UNICAST3").window_messages == 16
+    assert what_runs(other) == (
+        "udp, fast, window_messages 16, multicast window_messages 30, FRAG.frag_size 1500, "
+        "MFC.max_credits 30000, max_batch 3, unicast_first_conn 4294967293"
+    )
+    assert what_runs(usual) == "udp, fast"
 
 
 def test_each_window_has_many_messages_and_some_have_large_ones() -> None:

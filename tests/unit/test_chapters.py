@@ -6,7 +6,7 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.prologue import unrest
+from stormcast.chaos.oracles.rest import unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.node.trace import DELIVERED, HEADER, RECORD, read_blocks_untrusted

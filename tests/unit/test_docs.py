@@ -625,9 +625,9 @@ def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
     assert storm == Storm(cluster=storm.cluster)
     assert [what_runs(one.cluster) for one in parse_storm(of_turns).by_turn()] == [
         "udp, fast",
-        "udp, UNICAST4, fast",
+        "udp, UNICAST4, fast, window_messages 16, conn_expiry_timeout 2.0",
         "mcast, compatible",
-        "tcp-nio2, fast",
+        "tcp-nio2, fast, FRAG.frag_size 1500, MFC.max_credits 30000, max_batch 3",
     ]
     assert {f"`{kind}`" for kind in KINDS_OF_STORMS} <= set(re.findall(r"`[a-z-]+`", text))
 

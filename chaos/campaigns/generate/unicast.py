@@ -16,13 +16,13 @@ from stormcast.chaos.campaigns.generate import draw as draws
 from stormcast.chaos.campaigns.generate.draw import Draw, leading_faults
 from stormcast.chaos.faults import Link
 from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.plots import PLOTS, TRAFFIC_SECONDS, lose
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.core.match import Match
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
-TRAFFIC_SECONDS: Final = 8.0
 MIN_MESSAGES: Final = 1000
 MIN_OWED: Final = 500
 """Fewer than leave, as what a member sent before it was restarted is owed to nobody."""
@@ -67,100 +67,7 @@ def _stall(draw: Draw) -> faults.Action:
 
 
 def _forget(draw: Draw) -> faults.Action:
-    return _lose(*draw.pair(), draw.random.choice(("receiver", "receiver", "sender", "both")))
-
-
-def _lose(source: str, dest: str, half: str) -> faults.Action:
-    """Return the step that has a half of a connection from `source` to `dest` forgotten; `both`:
-    the source forgets all it has of its peer."""
-    if half == "receiver":
-        return faults.Forget(member=dest, peer=source, half="receiver")
-    return faults.Forget(member=source, peer=dest, half=half)
-
-
-def _late_first(draw: Draw) -> list[Step]:
-    """A first frame is overtaken by its repeat, and arrives when its window has been lost (R-3)."""
-    random = draw.random
-    source, dest = draw.pair()
-    steps = []
-    at = 0.0
-    if random.random() < 0.5:
-        # Have the connection before it lost, so that a new one begins.
-        at = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5)
-        steps.append(Step(at=at, action=_lose(source, dest, "sender")))
-    end = at + draw.seconds(0.1, 3.0)
-    first = Match(kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, 1))
-    hold = faults.Rule(does="hold", match=first, times=1)
-    steps.append(Step(at=at, action=hold, duration=end - at))
-    lost = max(at, end - draw.seconds(0.0, 0.3))
-    steps.append(Step(at=lost, action=_lose(source, dest, "receiver")))
-    if random.random() < 0.6:
-        # The first seqno is asked for in vain: an answer is awaited when the old frame comes.
-        deaf = faults.Cut(sources=(dest,), dests=(source,))
-        steps.append(Step(at=lost, action=deaf, duration=draw.seconds(0.3, 1.0)))
-    return steps
-
-
-def _stale_acks(draw: Draw) -> list[Step]:
-    """Acks arrive after their window or connection has been lost (JGRP-1873)."""
-    random = draw.random
-    source, dest = draw.pair()
-    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.1, 2.0)
-    acks = Match(kinds=("ACK", "STABLE"), sources=(dest,), dests=(source,))
-    does = random.choice(("hold", "delay"))
-    rule = faults.Rule(does=does, match=acks, delay=length if does == "delay" else 0.0)
-    steps = [Step(at=at, action=rule, duration=length)]
-    for _ in range(random.randint(1, 2)):
-        half = random.choice(("receiver", "sender"))
-        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
-    return steps
-
-
-def _churn(draw: Draw) -> list[Step]:
-    """Connections follow each other so fast that frames of several are under way (D-4, D-6)."""
-    random = draw.random
-    source, dest = draw.pair()
-    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.05, 1.0)
-    early = Match(
-        kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, random.randint(1, 5))
-    )
-    rule = faults.Rule(does="hold", match=early, times=random.choice((1, 2, None)))
-    steps = [Step(at=at, action=rule, duration=length)]
-    for _ in range(random.randint(2, 4)):
-        half = random.choice(("receiver", "sender", "sender"))
-        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
-    return steps
-
-
-def _full_and_lost(draw: Draw) -> list[Step]:
-    """A full window is lost, and with it the position within a batch that it had reached."""
-    source, dest = draw.pair()
-    at, length = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5), draw.seconds(1.0, 3.0)
-    lost = _lose(source, dest, "receiver")
-    return [
-        Step(at=at, action=faults.Stall(member=dest), duration=length),
-        Step(at=draw.seconds(at + length / 2, at + length), action=lost),
-    ]
-
-
-def _idle_in_a_stall(draw: Draw) -> list[Step]:
-    """A stalled receiver takes nothing for longer than an idle connection lives, while its sender
-    has a full window. No frame is under way for longer than the connection is remembered."""
-    source, dest = draw.pair()
-    draw.settings.update(
-        conn_expiry_timeout=draw.random.choice((0.5, 1.5)),
-        conn_close_timeout=6.0,
-        window_messages=draw.random.choice((16, 64)),
-    )
-    at, length = draw.seconds(0.3, 3.0), draw.seconds(7.0, 10.0)
-    steps = [Step(at=at, action=faults.Stall(member=dest), duration=length)]
-    if draw.random.random() < 0.5:
-        steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=_lose(source, dest, "both")))
-    return steps
-
-
-PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost, _idle_in_a_stall)
-"""Plots: several steps that together reach a state that one fault hardly ever reaches."""
+    return lose(*draw.pair(), draw.random.choice(("receiver", "receiver", "sender", "both")))
 
 
 def _close(draw: Draw) -> faults.Action:

@@ -18,6 +18,7 @@ from stormcast.chaos.campaigns.generate.extras.changes import (
 from stormcast.chaos.campaigns.generate.groups.dice import GroupDraw
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
 from stormcast.chaos.campaigns.generate.groups.lifetimes import frame_life
+from stormcast.chaos.language.plots import TRAFFIC_SECONDS
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
@@ -38,7 +39,7 @@ def second_wave(scenario: Scenario, random: Random) -> Scenario:
     """Messages are sent again once the last step has ended, or is about to: over connections that
     were idle, or have ended."""
     end = max((step.at + (step.duration or 0.0) for step in scenario.timeline), default=0.0)
-    starts = [max(end, unicast.TRAFFIC_SECONDS) + random.uniform(-1.0, 3.0) for _ in range(2)]
+    starts = [max(end, TRAFFIC_SECONDS) + random.uniform(-1.0, 3.0) for _ in range(2)]
     loads = [_load(scenario, random, round(start, 3), WAVE_SECONDS) for start in starts]
     return with_loads(scenario, *loads)
 
