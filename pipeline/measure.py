@@ -3,7 +3,7 @@ leave Spark, and every query is made once for all runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import inf
@@ -42,6 +42,8 @@ from stormcast.pipeline.rows import (
     ViewRow,
 )
 from stormcast.pipeline.side_by_side import side_by_side
+from stormcast.pipeline.tables.buckets import Buckets
+from stormcast.pipeline.tables.by_kind import MANY
 from stormcast.pipeline.tables.kept import given, keep
 
 BINS: Final = 120
@@ -70,6 +72,7 @@ class _Extent(NamedTuple):
     first: float | None
     last: float | None
     busy: float | None
+    widest: int | None = None
 
     @property
     def origin(self) -> float:
@@ -143,7 +146,14 @@ def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
         extents[row["run"]] = _Extent(*row[1:])
     every = metrics.since(events, _grids(events, extents))
     timed = keep(metrics.shown(every))
-    return _measured(every, timed, keep(metrics.deliveries(timed)), extents)
+    delivered = keep(metrics.deliveries(timed, _buckets(extents.values())))
+    return _measured(every, timed, delivered, extents)
+
+
+def _buckets(extents: Collection[_Extent]) -> Buckets | None:
+    if sum(extent.events for extent in extents) < MANY:
+        return None
+    return Buckets(max(extent.widest or 0 for extent in extents))
 
 
 def measure_in_halves(events: DataFrame, runs: Runs) -> tuple[dict[str, Metrics], dict[str, str]]:

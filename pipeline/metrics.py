@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from stormcast.pipeline.tables.buckets import Buckets
 from stormcast.pipeline.words import MERGE, MULTICAST, RIG
 
 BUCKETS_PER_DOUBLING: Final = 8
@@ -33,15 +34,17 @@ BEGIN: Final = "begin"
 def extents(events: DataFrame) -> DataFrame:
     """Return the extent of each run by its own clock: its number of events, and the times at which
     its scenario began (null: unknown), of its first and last event, and of the last event that is
-    worth showing."""
+    worth showing; and how far the last seqno of a batch is above its first, at most."""
     is_begin = (F.col("kind") == "phase") & (F.col("text") == BEGIN)
     is_busy = F.col("kind").isin(*BUSY)
+    is_batch = (F.col("kind") == "sent") & (F.col("hi") >= F.col("lo"))
     return events.groupBy("run").agg(
         F.count(F.lit(1)).alias("events"),
         F.min(F.when(is_begin, F.col("time"))).alias("begin"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
         F.max(F.when(is_busy, F.col("time"))).alias("busy"),
+        F.max(F.when(is_batch, F.col("hi") - F.col("lo"))).alias("widest"),
     )
 
 
@@ -102,11 +105,12 @@ def pairs(events: DataFrame) -> DataFrame:
     )
 
 
-def deliveries(events: DataFrame) -> DataFrame:
+def deliveries(events: DataFrame, buckets: Buckets | None = None) -> DataFrame:
     """Return each delivered range with `sent_at`, the time its batch was sent; null if unknown.
 
     A sender's batches on one stream follow each other without overlap, so the batch of a delivery
-    is the last one that begins at or before it. That needs one sort, and no join by range.
+    is the last one that begins at or before it, if that has its seqno. This needs one sort of a
+    stream, or of each of its buckets, and no join by range.
     """
     is_multicast = F.col("protocol").isin(*MULTICAST)
     is_sent = F.col("kind") == "sent"
@@ -130,8 +134,14 @@ def deliveries(events: DataFrame) -> DataFrame:
         "at",
         "bin",
     )
+    key = ["run", "protocol", "sender", "to", "stream_conn"]
+    if buckets is not None:
+        batches = buckets.spread(of_streams.where("is_sent"))
+        others = of_streams.where(~F.col("is_sent"))
+        of_streams = batches.unionByName(others.withColumn("bucket", buckets.of(F.col("lo"))))
+        key.append("bucket")
     stream = (
-        Window.partitionBy("run", "protocol", "sender", "to", "stream_conn")
+        Window.partitionBy(*key)
         .orderBy("lo", F.desc("is_sent"), "at")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )

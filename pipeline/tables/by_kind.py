@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from stormcast.pipeline.tables.buckets import Buckets
 from stormcast.pipeline.tables.kept import keep, made_once
 from stormcast.pipeline.tables.occurring import Occurring
 from stormcast.pipeline.tables.records import is_kind
@@ -48,6 +49,11 @@ class EventsByKind:
         if rare:
             parts.append(self._rare.events.where(is_kind(*rare)))
         return reduce(DataFrame.union, parts)
+
+    @made_once
+    def buckets(self) -> Buckets | None:
+        """How the numberings of many events are cut; None: there are few, and they are not."""
+        return Buckets(self.occurring.widest) if self._counted >= MANY else None
 
     @made_once
     def _counted(self) -> int:

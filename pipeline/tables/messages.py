@@ -182,8 +182,8 @@ class MessageTables:
 
     def _beside_batches(self, points: DataFrame, entry: Column) -> DataFrame:
         """Put each point, in these entries of its sender, beside the batch with its seqno: the
-        last one that begins at or before it. This takes one sort of a numbering, and no join by
-        range."""
+        last one that begins at or before it, if that has the seqno. This takes one sort of a
+        numbering, or of each of its buckets, and no join by range."""
         at = F.when(is_kind("requested"), F.col("hi")).otherwise(F.col("lo"))
         told = (
             points.withColumn("entry", entry)
@@ -191,15 +191,20 @@ class MessageTables:
             .withColumn("at", at)
         )
         sent = self.sent.select(*NUMBERING, *_RANGE, "kind", F.col("lo").alias("at"))
+        numbering: list[str] = [*NUMBERING]
+        if (buckets := self._events.buckets) is not None:
+            told = told.withColumn("bucket", buckets.of(F.col("at")))
+            sent = buckets.spread(sent)
+            numbering.append("bucket")
         both = told.unionByName(sent, allowMissingColumns=True)
-        upto = Window.partitionBy(*NUMBERING).orderBy("at", F.col("kind") != "sent", "number")
+        upto = Window.partitionBy(*numbering).orderBy("at", F.col("kind") != "sent", "number")
         batch = F.last(F.when(is_kind("sent"), F.struct(*_RANGE)), True).over(upto)
         return (
             both.withColumn("batch", batch)
             .where(~is_kind("sent"))
             .withColumn("batch", F.when(F.col("batch.hi") >= F.col("at"), F.col("batch")))
             .withColumn("is_genuine", F.coalesce(_is_genuine(), F.lit(False)))
-            .drop("at")
+            .drop("at", "bucket")
         )
 
     @made_once

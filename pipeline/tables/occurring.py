@@ -27,12 +27,16 @@ class Occurring:
             is_numbered().alias("is_numbered"),
             F.coalesce(of_pieces, F.lit(False)).alias("of_pieces"),
         )
-        rows = found.agg(F.count(F.lit(1)).alias("rows")).collect()
+        is_sent = is_kind("sent") & (F.col("hi") >= F.col("lo"))
+        above = F.max(F.when(is_sent, F.col("hi") - F.col("lo")))
+        rows = found.agg(F.count(F.lit(1)).alias("rows"), above.alias("above")).collect()
         counts: Counter[str] = Counter()
         for row in rows:
             counts[row.kind] += row.rows
         self.counts: Mapping[str, int] = counts
         """How many there are of each kind."""
+        self.widest = max((row.above or 0 for row in rows), default=0)
+        """How far the last seqno of a batch is above its first, at most."""
         self._of_group = {row.kind for row in rows if row.of_group}
         self._of_one = {row.kind for row in rows if not row.of_group}
         self._has_pieces = any(row.of_pieces for row in rows)

@@ -1,0 +1,30 @@
+"""Buckets: parts of a numbering by seqno. What one member multicasts is one numbering, and all that
+looks its batches up would be sorted by one core; buckets are sorted by all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+LEAST: Final = 16
+"""A bucket has 2 to the power of so many seqnos, or more."""
+
+
+class Buckets:
+    """Buckets that are wider than any batch, so that a batch is in two of them at most."""
+
+    def __init__(self, widest: int, least: int = LEAST) -> None:
+        """Make them for batches whose last seqno is at most `widest` above the first."""
+        self.bits = max(least, widest.bit_length())
+
+    def of(self, seqno: Column) -> Column:
+        """Return the bucket of a seqno."""
+        return F.shiftright(seqno, self.bits)
+
+    def spread(self, batches: DataFrame) -> DataFrame:
+        """Put each batch, `lo..hi`, into the `bucket` of each of its seqnos: one that straddles two
+        is in both."""
+        both = F.array_distinct(F.array(self.of(F.col("lo")), self.of(F.col("hi"))))
+        return batches.withColumn("bucket", F.explode(both))
