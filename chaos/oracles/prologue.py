@@ -20,17 +20,18 @@ from typing import Any, Final
 
 from stormcast.chaos.oracles.application import last_number
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Stream
+from stormcast.chaos.oracles.groups import MULTICAST, Stream
 from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
-from stormcast.chaos.oracles.rest import delivered_upto, goes_on, is_kept, is_muted, offered_upto
+from stormcast.chaos.oracles.rest import goes_on, is_kept, is_muted, offered_upto
 from stormcast.chaos.oracles.rig_record import SLOW_NETWORK
 from stormcast.node.core.codec import Hash64
-from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC
-from stormcast.node.core.wire import GROUP
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC, OOB
 from stormcast.node.trace import (
     ABANDONED,
+    ACKED,
     BELIEVED,
+    CONN,
     CREDIT,
     DELIVERED,
     EXIT,
@@ -40,9 +41,12 @@ from stormcast.node.trace import (
     OFFERED,
     PARTIAL,
     PURGED,
+    REQUESTED,
     SENT,
+    SKIPPED,
     START,
     STOP,
+    SYNC,
     VIEW,
     WHOLE,
     Event,
@@ -58,6 +62,8 @@ OF_MEMBERS: Final = frozenset(
 )
 """Faults of a member. One that struck nobody, because the member meant was down, does not stand."""
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
+_BY_RECEIVER: Final = frozenset({CONN, DELIVERED, ACKED, REQUESTED, SYNC, SKIPPED})
+"""What a receiver does about a connection."""
 _FLAGS: Final = FRAGMENT | NO_FC
 
 
@@ -97,7 +103,7 @@ def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
         if goes_on(entry):
             _tell_entry(entry, told, at)
         elif is_kept(entry) and entry.connection.receiver.short in told:
-            _tell_kept(entry, told, at)
+            _tell_kept(entry, told)
     for member in members:
         if member.lives:
             _tell_offered(evidence, member, told[member.short], at)
@@ -190,47 +196,65 @@ def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     _tell_purge(ours, sent, max((purge.hi for purge in entry.purged), default=0))
 
 
-def _tell_kept(entry: SenderLife, told: dict[int, Told], at: float) -> None:
-    """Tell what a member sent to one that is gone, and what that one had of it: in one batch what
-    was acked, and since the oldest batch that was not, all that it sent, repeated and heard of. How
-    long that goes on says when it must be given up."""
+def _tell_kept(entry: SenderLife, told: dict[int, Told]) -> None:
+    """Tell what a member sent to one that is gone, and what passed between them: in one batch what
+    it had sent when last all of that was acked, and all that happened since. It says until when
+    what is left may be repeated."""
     connection = entry.connection
-    ours, theirs = told[connection.sender.short], told[connection.receiver.short]
-    for state in entry.states[-1:]:
-        ours.note(state.event._replace(time=at), state.text)
-    epoch = connection.epochs[-1] if connection.epochs else None
-    number = epoch.number if epoch is not None else 0
-    if epoch is not None and epoch.opened is not None:
-        theirs.note(epoch.opened.event, epoch.opened.text)
-    reached = entry.purged[-1].hi if entry.purged else 0
-    had = max(delivered_upto(entry), reached)
-    acked = epoch.acked[-1:] if epoch is not None else []
-    begin = next(sent.time for sent in entry.sent if sent.hi > reached)
-    last = entry.sent[-1]
-    events = [_batch(last, reached, begin)] if reached else []
-    for event in entry.activity:
-        if event.kind == SENT and event.hi > reached:
-            lo = max(event.lo, reached + 1)
-            sent = _batch(event, event.hi, event.time)
-            events.append(sent._replace(lo=lo, count=event.hi - lo + 1))
-        elif event.kind != SENT and event.time >= begin:
-            events.append(event)
-    last_had = max((event.time for _epoch, event in entry.delivered), default=begin)
-    for event in events:
-        ours.note(event)
-        upto = min(had, event.hi)
-        if event.kind != SENT or upto < event.lo:
-            continue
-        part = event._replace(hi=upto, count=upto - event.lo + 1)
-        delivered = _delivery(part, connection.sender, number, event.lo)
-        assert delivered is not None, "it begins where the batch does"
-        stream = WHOLE if upto == event.hi else PARTIAL
-        time = begin if upto <= reached else max(last_had, event.time)
-        theirs.note(delivered._replace(stream=stream, time=time))
-        for ack in acked:
-            # One of what the sender has heard of, and one more at the end.
-            if upto == reached or (upto == had and ack.lo > reached):
-                theirs.note(ack._replace(lo=min(ack.lo, upto), time=time))
+    sender, receiver = connection.sender, connection.receiver
+    ours, theirs = told[sender.short], told[receiver.short]
+    for state in entry.states:
+        ours.note(state.event, state.text)
+    reached, settled_at, rest = _settled(entry)
+    epochs = [epoch for epoch in connection.epochs if epoch.opened_at <= settled_at]
+    if epochs and epochs[-1].opened is not None:
+        theirs.note(epochs[-1].opened.event, epochs[-1].opened.text)
+    if reached:
+        # That one may have ended before its last ack was heard.
+        sent = _batch(entry.sent[-1], reached, min(settled_at, receiver.ended))
+        ours.note(sent)
+        number = epochs[-1].number if epochs else 0
+        delivered = _delivery(sent, sender, number, 1)
+        assert delivered is not None, "something was sent"
+        theirs.note(delivered)
+        for ack in (epochs[-1].acked if epochs else [])[-1:]:
+            theirs.note(ack._replace(lo=reached, time=sent.time))
+        ours.note(sent._replace(kind=PURGED, flags=0, digest=0, time=settled_at))
+    for event in rest:
+        ours.note(_as_piece(event, event) if event.kind == SENT else event)
+    since = max(settled_at, entry.sent[0].time)
+    for number, event in enumerate(receiver.events):
+        is_of_it = (event.peer, event.conn) == (sender.short, connection.conn)
+        if is_of_it and event.kind in _BY_RECEIVER and event.protocol not in MULTICAST:
+            heard = _since(entry, event, since, reached)
+            if heard is not None:
+                theirs.note(heard, receiver.texts.get(number, ""))
+
+
+def _since(entry: SenderLife, event: Event, since: float, reached: int) -> Event | None:
+    """Return what a receiver did later than all that is told in one batch; None: it is told."""
+    if event.time < since or (event.kind == CONN and event.time == since):
+        return None
+    upto = {ACKED: event.lo, DELIVERED: event.hi, REQUESTED: event.hi}.get(event.kind)
+    if upto is not None and upto <= reached:
+        return None
+    if event.kind != DELIVERED:
+        return event
+    batch = entry.batches.origin(event)
+    return _as_piece(event, batch) if batch is not None else None
+
+
+def _settled(entry: SenderLife) -> tuple[int, float, list[Event]]:
+    """Return up to which seqno all that had been sent was acked when this was last so, when it was,
+    and what the sender did since."""
+    high, found = 0, (0, -inf, 0)
+    for place, event in enumerate(entry.activity):
+        if event.kind == SENT:
+            high = event.hi
+        elif event.kind == PURGED and event.hi >= high:
+            found = (high, event.time, place + 1)
+    reached, at, place = found
+    return reached, at, entry.activity[place:]
 
 
 # -- Batches ---------------------------------------------------------------------------------------
@@ -252,6 +276,12 @@ def _batch(last: Event, hi: int, at: float) -> Event:
         digest=last.digest ^ hi,
         time=at,
     )
+
+
+def _as_piece(event: Event, batch: Event) -> Event:
+    """Return a batch, or a delivery of it, as one that is no message to the application."""
+    flags = _FLAGS | event.flags & OOB
+    return event._replace(flags=flags, digest=batch.digest ^ batch.hi, trim=0)
 
 
 def _delivery(sent: Event, sender: Member, epoch: int, lo: int) -> Event | None:
@@ -282,11 +312,8 @@ def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> 
     for (short, dest), outgoing in evidence.application.outgoing.items():
         if short != member.short:
             continue
-        # What left counts, too: a number that was used is not used again. Nothing is heard any more
-        # of what waits for a member that is forgotten.
+        # What left counts, too: a number that was used is not used again.
         done = last_number(outgoing)
-        if dest != GROUP and dest not in evidence.members:
-            done = max(offered_upto(outgoing), done)
         for hi, kind, text in (
             (max(offered_upto(outgoing), done), OFFERED, ""),
             (done, ABANDONED, "told before: all of these left, or were given up"),

@@ -47,7 +47,7 @@ WINDOW: Final = 20.0
 """Seconds after which Spark, which needs some twenty more, tells of a violation within a minute."""
 LEAST_LIMIT: Final = 600.0
 """Seconds that any window may take until all is well, however short it is."""
-DOES: Final = {
+DOES: Final[dict[Plot, Names]] = {
     late_first: ("rule", "forget", "cut"),
     stale_acks: ("rule", "forget"),
     churn: ("rule", "forget"),
@@ -155,10 +155,14 @@ class Storm:
 
     @property
     def drawn_plots(self) -> list[Plot]:
-        """The plots that are drawn. Real members that rule frames of their connections cannot hold
-        them."""
-        kinds = set(self.drawn_kinds) - ({"rule"} if is_stream(self.cluster) else set())
+        """The plots that are drawn."""
+        kinds = set(self.drawn_kinds)
         return [plot for plot, does in DOES.items() if kinds.issuperset(does)]
+
+    def has(self, plot: Plot) -> bool:
+        """Whether a plot that is drawn is played: real members that rule frames of their
+        connections cannot hold them."""
+        return not is_stream(self.cluster) or "rule" not in DOES[plot]
 
     @property
     def limits(self) -> Limits:
@@ -183,9 +187,8 @@ class Storm:
             # The one that is drawn may be no more than a drop, of which each backend is capable.
             drawn.append(faults.Rule(does="delay", delay=0.1, match=Match(kinds=("ACK",))))
         if self.plots[1]:
-            steps_of = (
-                plot(_PlotDice(Random(0), [(names[0], names[1])])) for plot in self.drawn_plots
-            )
+            played, pair = filter(self.has, self.drawn_plots), (names[0], names[1])
+            steps_of = (plot(_PlotDice(Random(0), [pair])) for plot in played)
             drawn += [self.aimed(step.action) for steps in steps_of for step in steps]
         steps = (
             Step(at=1.0, action=one, duration=None if isinstance(one, SUDDEN) else 0.1)
@@ -261,9 +264,10 @@ class _Drawing:
 
     def _load(self, nth: int) -> ScenarioLoad:
         dice, storm = self._dice, self._storm
-        # Each window has many messages, so the first load has no large ones, if it may.
+        # Each window has many messages, and plots a connection with many: the first two loads have
+        # no large ones, if they may.
         small = [size for size in storm.sizes if size[1] <= LARGE]
-        size = dice.choice(small if small and nth == 0 else storm.sizes)
+        size = dice.choice(small if small and nth <= 1 else storm.sizes)
         rate = round(dice.uniform(*storm.rate), 3)
         if size[1] > HUGE:
             rate = max(0.06, round(rate / 1000, 3))
@@ -312,9 +316,11 @@ class _Drawing:
         if not busy or not plots:
             return
         window = self._storm.window
+        # What is drawn does not depend on the stack, so that the same soak can be played on two.
         plot = dice.choice(plots)
         later = dice.uniform(0.0, max(0.0, window * 0.8 - TRAFFIC_SECONDS))
-        for number, step in enumerate(plot(_PlotDice(dice, busy))):
+        steps = plot(_PlotDice(dice, busy))
+        for number, step in enumerate(steps if self._storm.has(plot) else ()):
             at = step.at + later
             if at > window * 0.8:
                 continue

@@ -13,7 +13,11 @@ LEAST: Final = 16
 
 
 class Buckets:
-    """Buckets that are wider than any batch, so that a batch is in two of them at most."""
+    """Buckets that are wider than any batch, so that a batch is in two of them at most.
+
+    The batch of a seqno is the last one that begins at or before it, if that reaches so far. Where
+    batches overlap, which no member's do, that may be another one than among all batches.
+    """
 
     def __init__(self, widest: int, least: int = LEAST) -> None:
         """Make them for batches whose last seqno is at most `widest` above the first."""

@@ -73,7 +73,7 @@ def storm_of(mutant: AnyMutant) -> Storm:
         every=(0.5, 4.0),
         lasting=(0.2, 9.0),
         at_once=4,
-        plots=(2, 4),
+        plots=(1, 3),
         sizes=SIZES,
     )
 

@@ -267,3 +267,41 @@ def one_whose_settings_changed_may_keep_a_sender_from_dropping_what_all_have(s: 
     s.multicast = wire.MCAST
     s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).confirms(5)
     settings_change(s, "n1").quiet(3.0).ends(20.0)
+
+
+# -- Members that end before their acks are heard --------------------------------------------------
+
+
+@sound(request_spacing=0.05, request_size=100, resend_within=2.0, resend_interval=0.5)
+def what_a_member_asked_for_before_it_crashed_was_sent_again(s: Story) -> None:
+    """What it had asked for twice is in the middle of what its sender keeps."""
+    s.at(1.0).opens().sends(1).at(1.01).sends(2).at(1.02).sends(3).sends(4).listens()
+    s.at(1.03).delivers(1).at(1.1).requests(2, 3).at(1.11).resends(2).resends(3)
+    s.at(1.2).requests(2).at(1.21).resends(2).at(1.22).delivers(2).delivers(3).delivers(4)
+    s.at(1.25).fault("crash", member="n1").bites(1).at(2.5).resends(4).at(4.0).resends(4)
+    s.at(5.0).removes(why="aged", unacked=4).gives_up(1, 4).ends(20.0)
+
+
+@sound(resend_within=2.0, request_spacing=1.0, resend_interval=1.0)
+def what_a_member_synced_for_before_it_crashed_was_sent_again(s: Story) -> None:
+    s.at(1.0).opens().sends(1)
+    for number in range(6):
+        s.at(1.1 + number * 0.1).syncs().resends(1)
+    s.at(1.8).listens().delivers(1).at(2.0).fault("crash", member="n1").bites(1)
+    s.at(2.5).resends(1).at(3.0).removes(why="aged", unacked=1).gives_up(1).ends(6.0)
+
+
+@sound(age_within=10.0, quiet_within=1.0)
+def what_is_sent_long_after_a_crash_is_given_up_in_time(s: Story) -> None:
+    n1_crashes(s).at(20.0).sends(6).at(25.0).resends(6).at(29.0).resends(6)
+    s.at(30.0).removes(why="aged", unacked=1).gives_up(6).at(31.0).ends(50.0)
+
+
+@sound(both_ends=True)
+def what_waits_for_a_member_that_is_long_gone_is_given_up_once(s: Story) -> None:
+    s.at(1.0).offers(1).opens().sends(1, number=1).at(1.1).listens().delivers(1).is_given(1)
+    s.acks(1).at(1.2).purges(1).at(2.0).fault("crash", member="n1").bites(1).at(3.0).offers(2, 3)
+    s.at(310.0).offers(1, to="n2").opens(to="n2").sends(1, to="n2", number=1)
+    s.at(310.1).listens(who="n2").delivers(1, who="n2").is_given(1, who="n2")
+    s.at(320.0).fault("loss", name="f2").bites(1, "f2", "loss")
+    s.at(330.0).fault("loss", "off", name="f2").at(340.0).throws_away(2, 3).ends(360.0)

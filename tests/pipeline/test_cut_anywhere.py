@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from stormcast.chaos.oracles.verdict import CHECKS, Judgement
+from stormcast.chaos.oracles.verdict import CHECKS
+from stormcast.findings import Finding
 from stormcast.pipeline.load import sort_out
 from stormcast.pipeline.questions import Budget, Question
 from stormcast.pipeline.schema import EVENTS
@@ -43,8 +44,7 @@ def chapters(cases: list[Case]) -> Iterator[tuple[str, Case, Chapter, bool]]:
                 yield f"{case.name}-{number}", case, chapter, chapter is found[-1]
 
 
-def violated(judgement: Judgement | object) -> set[str]:
-    findings = judgement.findings  # type: ignore[attr-defined]
+def violated(findings: Sequence[Finding]) -> set[str]:
     return {one.guarantee for one in findings if str(one.verdict) == "violated"}
 
 
@@ -63,7 +63,7 @@ def judged_by_spark(
     ]
     tables, defects = sort_out(spark.read.schema(EVENTS).parquet(str(batch)), {}, {})
     found = Verifier(tables, questions, lambda _text: None).judge(defects)
-    return {one.question.run: violated(one) for one in found}
+    return {one.question.run: violated(one.findings) for one in found}
 
 
 def _budget(case: Case) -> Budget | None:
@@ -89,9 +89,9 @@ def test_spark_finds_in_each_chapter_what_the_oracles_find(
     found = judged_by_spark(for_many, told, tmp_path / "batch")
 
     wrong = {
-        name: (violated(chapter.judgement), found[name])
+        name: (violated(chapter.judgement.findings), found[name])
         for name, (_case, chapter, _last) in told.items()
-        if violated(chapter.judgement) != found[name]
+        if violated(chapter.judgement.findings) != found[name]
     }
     assert not wrong
     assert len(told) >= SOME

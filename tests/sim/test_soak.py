@@ -487,6 +487,13 @@ def test_a_storm_keeps_to_its_budget() -> None:
     assert drawn == {*KINDS, "set-back"}
 
 
+def named_in(action: faults.Action) -> set[str]:
+    """The members that a fault of a plot names."""
+    ends = action.match if isinstance(action, faults.Rule) else action
+    named = {getattr(action, key, None) for key in ("member", "peer")} - {None}
+    return named.union(getattr(ends, "sources", ()), getattr(ends, "dests", ()))
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_plots_are_about_connections_that_a_window_uses(stack: str) -> None:
     """With more plots the faults are the same; each ends with the storm of its window."""
@@ -497,20 +504,36 @@ def test_plots_are_about_connections_that_a_window_uses(stack: str) -> None:
         faults_alone = plain.scenario(1, number).timeline
         plots = [step for step in scenario.timeline if step not in faults_alone]
         assert [step for step in scenario.timeline if step in faults_alone] == [*faults_alone]
-        busy = {name for load in scenario.workload if load.do == "unicast" for name in load.dests}
-        busy |= {load.sources[0] for load in scenario.workload if load.do == "unicast"}
-        assert plots
+        unicasts = [load for load in scenario.workload if load.do == "unicast"]
+        busy = {frozenset((load.sources[0], load.dests[0])) for load in unicasts}
         for step in plots:
             kinds.add(type(step.action))
             assert step.at + (step.duration or 0.0) <= storm.window * 0.9 + 0.01
-            named = [getattr(step.action, name, None) for name in ("member", "peer")]
-            assert busy.issuperset(name for name in named if name)
+            assert any(pair.issuperset(named_in(step.action)) for pair in busy)
             if isinstance(step.action, faults.Rule):
                 assert step.action.match.protocols[0].startswith("UNICAST")
     is_stream = stack.startswith("tcp")
     assert kinds == {faults.Forget, faults.Stall, faults.Loss, faults.Close} | (
         set() if is_stream else {faults.Rule, faults.Cut}
     )
+
+
+def test_two_stacks_have_the_same_plots_but_those_that_one_cannot_play() -> None:
+    udp, tcp = (storm_of(stack, plots=(1, 2), kinds=PLOTTED) for stack in ("udp", "tcp"))
+    alike = 0
+    for number in range(60):
+        ours, theirs = ({s.name: s.at for s in plots_of(each, number)} for each in (udp, tcp))
+        assert theirs.items() <= ours.items()
+        alike += bool(theirs)
+    assert alike >= 20
+
+
+PLOTTED = ("stall", "forget", "close", "loss", "rule", "cut")
+
+
+def plots_of(storm: Storm, number: int) -> list[Step]:
+    steps = storm.scenario(1, number).timeline
+    return [step for step in steps if "-plot-" in (step.name or "")]
 
 
 def test_a_plot_is_drawn_only_where_all_its_kinds_are() -> None:
@@ -657,7 +680,7 @@ def test_each_window_has_many_messages_and_some_have_large_ones() -> None:
     loads = [storm.scenario(1, number).workload for number in range(50)]
     assert all(first.size[1] <= 8000 and first.count >= 50 for first, *_ in loads)
     largest = [load for window in loads for load in window if load.size[1] >= 1_000_000]
-    assert len(largest) > 10
+    assert len(largest) > 5
     assert all(load.count <= 2 for load in largest)
 
 
