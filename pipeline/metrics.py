@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from stormcast.pipeline.tables.buckets import Buckets
+from stormcast.pipeline.tables.buckets import Buckets, widest
 from stormcast.pipeline.words import MERGE, MULTICAST, RIG
 
 BUCKETS_PER_DOUBLING: Final = 8
@@ -37,14 +37,13 @@ def extents(events: DataFrame) -> DataFrame:
     worth showing; and how far the last seqno of a batch is above its first, at most."""
     is_begin = (F.col("kind") == "phase") & (F.col("text") == BEGIN)
     is_busy = F.col("kind").isin(*BUSY)
-    is_batch = (F.col("kind") == "sent") & (F.col("hi") >= F.col("lo"))
     return events.groupBy("run").agg(
         F.count(F.lit(1)).alias("events"),
         F.min(F.when(is_begin, F.col("time"))).alias("begin"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
         F.max(F.when(is_busy, F.col("time"))).alias("busy"),
-        F.max(F.when(is_batch, F.col("hi") - F.col("lo"))).alias("widest"),
+        widest().alias("widest"),
     )
 
 

@@ -12,6 +12,13 @@ LEAST: Final = 16
 """A bucket has 2 to the power of so many seqnos, or more."""
 
 
+def widest() -> Column:
+    """Return how far the last seqno of a batch is above its first, at most: an aggregate of
+    events."""
+    is_batch = (F.col("kind") == "sent") & (F.col("hi") >= F.col("lo"))
+    return F.max(F.when(is_batch, F.col("hi") - F.col("lo")))
+
+
 class Buckets:
     """Buckets that are wider than any batch, so that a batch is in two of them at most.
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
+from stormcast.pipeline.tables.buckets import widest
 from stormcast.pipeline.tables.records import is_fragment, is_kind, is_multicast, is_numbered
 
 
@@ -27,9 +28,7 @@ class Occurring:
             is_numbered().alias("is_numbered"),
             F.coalesce(of_pieces, F.lit(False)).alias("of_pieces"),
         )
-        is_sent = is_kind("sent") & (F.col("hi") >= F.col("lo"))
-        above = F.max(F.when(is_sent, F.col("hi") - F.col("lo")))
-        rows = found.agg(F.count(F.lit(1)).alias("rows"), above.alias("above")).collect()
+        rows = found.agg(F.count(F.lit(1)).alias("rows"), widest().alias("above")).collect()
         counts: Counter[str] = Counter()
         for row in rows:
             counts[row.kind] += row.rows

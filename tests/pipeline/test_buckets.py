@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.functions import col, lit, spark_partition_id
 
 from bench.large_run import make
-from stormcast.pipeline import files, metrics
+from stormcast.pipeline import files, measure, metrics
 from stormcast.pipeline.tables import Tables, by_kind
 from stormcast.pipeline.tables.buckets import Buckets
 
@@ -73,6 +74,26 @@ def test_deliveries_are_timed_alike_in_buckets(events: DataFrame) -> None:
     cut = sorted(map(str, metrics.deliveries(timed, Buckets(19, least=5)).collect()))
     assert any("sent_at=None" not in row for row in whole)
     assert cut == whole
+
+
+def test_a_run_is_measured_alike_in_buckets(
+    events: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, used = measure.measure_runs(events, ["run"]), []
+
+    def made(widest: int) -> Buckets:
+        used.append(widest)
+        return Buckets(widest, least=5)
+
+    monkeypatch.setattr(measure, "MANY", 1_000)
+    monkeypatch.setattr(measure, "Buckets", made)
+    assert shown(measure.measure_runs(events, ["run"])) == shown(whole)
+    assert used == [19]
+
+
+def shown(measured: object) -> str:
+    """All of it. A mean has other last digits where its sum was made in another order."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda one: f"{float(one[0]):.9g}", repr(measured))
 
 
 @pytest.mark.parametrize(("widest", "bits"), [(0, 16), (19, 16), (65_535, 16), (1 << 40, 41)])
