@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow
@@ -10,6 +11,14 @@ from pyarrow import parquet
 
 from stormcast.node.trace.export import export
 from stormcast.node.trace.files import find_sources, member_names
+from stormcast.pipeline.questions import Budget
+from tests.oracles.corpus import Case
+
+
+def budget_of(case: Case) -> Budget | None:
+    """The budget of a run of the corpus, as the pipeline asks for it."""
+    asked = case.budget
+    return Budget(**asdict(asked)) if asked is not None else None
 
 
 def write_run(blocks: Mapping[str, bytes], directory: Path) -> Path:

@@ -15,13 +15,13 @@ from stormcast.pipeline import files, session
 from stormcast.pipeline.guarantees import CHECKS
 from stormcast.pipeline.judgement import Judgement
 from stormcast.pipeline.load import load, sort_out
-from stormcast.pipeline.questions import Budget, CannotError, Question
+from stormcast.pipeline.questions import CannotError, Question
 from stormcast.pipeline.schema import EVENTS
 from stormcast.pipeline.tables import Tables, by_kind
 from stormcast.pipeline.verdict import Verifier
 from tests.oracles.corpus import Case
 from tests.oracles.sentence_corpus import CASES
-from tests.pipeline.batch import export_run, write_batch, write_run
+from tests.pipeline.batch import budget_of, export_run, write_batch, write_run
 from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 
 FOR_MANY = {
@@ -98,13 +98,7 @@ def _judged(
 
 
 def _question(case: Case, batch: Path) -> Question:
-    asked = case.budget
-    budget = (
-        Budget(acks=asked.acks, resends=asked.resends, syncs=asked.syncs, requests=asked.requests)
-        if asked is not None
-        else None
-    )
-    return Question(run=case.name, traces=batch, guarantees=tuple(CHECKS), budget=budget)
+    return Question(run=case.name, traces=batch, guarantees=tuple(CHECKS), budget=budget_of(case))
 
 
 def _doubtful(directory: Path) -> Iterator[Question]:

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from stormcast.chaos.oracles.verdict import CHECKS
 from stormcast.findings import Finding
 from stormcast.pipeline.load import sort_out
-from stormcast.pipeline.questions import Budget, Question
+from stormcast.pipeline.questions import Question
 from stormcast.pipeline.schema import EVENTS
 from stormcast.pipeline.verdict import Verifier
 from tests.oracles.corpus import Case
 from tests.oracles.cut import Chapter, chapters_of
 from tests.oracles.sentence_corpus import CASES
 from tests.oracles.test_cut_anywhere import cuts_of
-from tests.pipeline.batch import write_batch
+from tests.pipeline.batch import budget_of, write_batch
 
 pytestmark = pytest.mark.slow
 
@@ -57,22 +57,13 @@ def judged_by_spark(
             run=name,
             traces=batch,
             guarantees=tuple(CHECKS),
-            budget=_budget(case) if is_last else None,
+            budget=budget_of(case) if is_last else None,
         )
         for name, (case, _chapter, is_last) in told.items()
     ]
     tables, defects = sort_out(spark.read.schema(EVENTS).parquet(str(batch)), {}, {})
     found = Verifier(tables, questions, lambda _text: None).judge(defects)
     return {one.question.run: violated(one.findings) for one in found}
-
-
-def _budget(case: Case) -> Budget | None:
-    asked = case.budget
-    if asked is None:
-        return None
-    return Budget(
-        acks=asked.acks, resends=asked.resends, syncs=asked.syncs, requests=asked.requests
-    )
 
 
 @pytest.mark.parametrize("share", ["some", pytest.param("all", marks=pytest.mark.long)])

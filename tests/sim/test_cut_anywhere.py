@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Final
 
@@ -12,12 +13,13 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from tests.oracles.cut import chapters_of, moments_of
 
-SEEDS: Final = range(100, 112)
+SEEDS: Final = (*range(100, 112), 135, 160, 166, 176, 222, 261)
+"""The last six were once judged otherwise in chapters."""
 MORE: Final = range(112, 300)
 CUTS: Final = 8
 
 
-def in_chapters(seeds: range) -> int:
+def in_chapters(seeds: Iterable[int]) -> int:
     """Cut the runs of these seeds, and return how many chapters went on in others."""
     turns = 0
     for seed in seeds:
